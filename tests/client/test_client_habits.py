@@ -25,8 +25,7 @@ OPEN = [NAMES[i] for i in np.random.default_rng(1).integers(0, 5, NEEDED)]
 
 
 def reader(world, name="habits", **options):
-    at = {"server": world.server.url} if world.kind == "own" else {"urls": world.origin.urls(world.server)}
-    return connect_sync(journal=world.directory / name, delay=0, **{**at, **options})
+    return connect_sync(journal=world.directory / name, delay=0, **{**world.address(), **options})
 
 
 def learn(client, requests=OPEN):
@@ -144,14 +143,3 @@ def test_a_pending_request_is_finished_by_the_next_process(tmp_path):
         with reader(world) as client:
             assert client.resume().body == BODIES["sports"]
             assert client.habits.noted == 1
-
-
-def test_a_chain_can_be_fitted_to_a_journal_in_which_nothing_is_private(tmp_path):
-    """Weather and culture were never asked for; the order is that of the URLs."""
-    wanted = ["sports", "news", "science"] * 16
-    with scene("any", tmp_path) as world, reader(world) as client:
-        learn(client, wanted)
-    fitted = onoff.fit(tmp_path / "habits")
-    assert fitted.chain.names == NAMES
-    assert fitted.counts.sum() == 47
-    assert not fitted.counts[3].any()

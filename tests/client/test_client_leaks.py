@@ -6,14 +6,13 @@ planted mistake, which must not.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-from dataclasses import replace
 
 import pytest
 
 from clientkit import NAMES, OFF, ON, answer_of, faulty, planted, scene, sizes_on_disk
+from hostilekit import SET, VICTIM, keep_the_wanted_only
 from onoff import Chain, wire
 from onoff.client import journal as journal_module
 from onoff.client.client import Client
@@ -24,9 +23,6 @@ from onoff.client.transports.web import HttpTransport
 from onoff.errors import JournalError, Unavailable
 from onoff.wire import Frame
 from recordingserver import reply
-
-SET = (1, 2, 4)
-VICTIM = 2  # the source that the server singles out
 
 
 @pytest.fixture
@@ -54,11 +50,6 @@ def connect_to_a_small_disk(path, honest=journal_module.connect):
     database = honest(path)
     database.execute(f"PRAGMA max_page_count = {ROOM}")
     return database
-
-
-def keep_the_wanted_only(self, state, query, answer, honest=Journal.finish):
-    wanted = self.state.pending.request
-    honest(self, state, (wanted,), replace(answer, contents=(answer.contents[query.index(wanted)],)))
 
 
 @pytest.fixture
@@ -140,13 +131,8 @@ def stop_at_an_error(self, items):
 def played(world, wanted, journal):
     """The requests that a server gets of a stream that wants one source throughout, all ON."""
     world.server.reset()
-
-    async def run():
-        async with world.client(journal=journal) as client:
-            return [message async for message in client.play([(wanted, ON)] * 4)]
-
     with contextlib.suppress(Exception):
-        asyncio.run(run())
+        world.play([(wanted, ON)] * 4, journal=journal)
     return world.server.recording()
 
 
@@ -227,20 +213,3 @@ def test_as_much_is_written_whatever_was_wanted_and_in_every_context(tmp_path, p
             patch.setattr(*mistake)
             one, other = (written(tmp_path / f"mutant-{number}-{wanted}", promise, wanted) for wanted in (0, 130))
         assert one != other
-
-
-def test_all_members_of_an_answer_are_kept_and_those_of_the_one_before_are_not(world):
-    """The same rows whichever was wanted; the wanted one comes back."""
-    rows = []
-    for wanted in SET:
-
-        async def ask(client, wanted=wanted):
-            await client.get("news")
-            await client.get(NAMES[wanted], "news", OFF)
-            kept = "SELECT source, step, status, version, body FROM members WHERE body IS NOT NULL"
-            rows.append(client.journal._database.execute(kept).fetchall())
-            step, member = client.journal.latest()
-            assert (member.source, step.step) == (wanted, 1)
-
-        assert world.outcome(ask, [SET], f"j-{wanted}") == ("message",)
-    assert rows == [[(source, 1, 200, None, b"short") for source in SET]] * len(SET)

@@ -13,10 +13,8 @@ from dataclasses import replace
 import pytest
 
 from clientkit import ASKED, BODIES, FULL, NAMES, ON, SETS, STREAMS, TRANSPORTS, faulty, planted, public_rows, scene
-from onoff.client import cache as caches
 from onoff.client.client import Client
 from onoff.client.journal import Journal
-from onoff.client.transports import Content
 from onoff.errors import JournalError, SourceError, Unavailable
 from onoff.server.parse import parse_query
 from onoff.wire import Frame, Unchanged
@@ -83,14 +81,13 @@ def test_wire_and_disk_do_not_depend_on_what_was_wanted(world, cache):
 
 
 def test_a_newer_message_replaces_what_is_held_and_the_type_comes_with_it(web):
-    async def run():
-        async with web.client() as client:
-            first = await client.get("news")
-            again = await client.get("news")
-            web.origin.bodies = {**BODIES, "news": b"newer"}
-            return first, again, await client.get("news"), await client.get("news"), await client.resume(last=True)
+    async def run(client):
+        first = await client.get("news")
+        again = await client.get("news")
+        web.origin.bodies = {**BODIES, "news": b"newer"}
+        return first, again, await client.get("news"), await client.get("news"), await client.resume(last=True)
 
-    first, again, newer, last, delivered = asyncio.run(run())
+    first, again, newer, last, delivered = web.use(run)
     assert [(m.body, m.unchanged) for m in (first, again)] == [(BODIES["news"], False), (BODIES["news"], True)]
     assert [(m.body, m.unchanged) for m in (newer, last)] == [(b"newer", False), (b"newer", True)]
     assert delivered == last
@@ -98,19 +95,18 @@ def test_a_newer_message_replaces_what_is_held_and_the_type_comes_with_it(web):
 
 
 def test_an_answer_other_than_200_takes_the_place_of_what_was_held(web):
-    async def run():
-        async with web.client() as client:
+    async def run(client):
+        await client.get("news")
+        web.server.respond = faulty(
+            web.origin, lambda r, _: reply(b"gone", 404, ['ETag: "x"', "Content-Type: text/html"])
+            if r.path == "/news" else None
+        )  # fmt: skip
+        with pytest.raises(SourceError) as caught:
             await client.get("news")
-            web.server.respond = faulty(
-                web.origin, lambda r, _: reply(b"gone", 404, ['ETag: "x"', "Content-Type: text/html"])
-                if r.path == "/news" else None
-            )  # fmt: skip
-            with pytest.raises(SourceError) as caught:
-                await client.get("news")
-            web.server.respond = web.origin
-            return caught.value, await client.get("news")
+        web.server.respond = web.origin
+        return caught.value, await client.get("news")
 
-    error, message = asyncio.run(run())
+    error, message = web.use(run)
     assert (error.status, error.body, error.content_type) == (404, b"gone", "text/html")
     assert (message.body, message.unchanged) == (BODIES["news"], False)
     conditions = [b"if-none-match" in request.raw.lower() for request in web.server.requests if request.path == "/news"]
@@ -118,15 +114,14 @@ def test_an_answer_other_than_200_takes_the_place_of_what_was_held(web):
 
 
 def test_a_server_whose_rounds_go_back_is_named_in_the_log(own, caplog):
-    async def run():
-        async with own.client() as client:
-            await client.get("news")
-            assert "older messages" not in caplog.text
-            own.origin.rounds = {**dict.fromkeys(NAMES, 3), "sports": 2}
-            await client.get("news")
+    async def run(client):
+        await client.get("news")
+        assert "older messages" not in caplog.text
+        own.origin.rounds = {**dict.fromkeys(NAMES, 3), "sports": 2}
+        await client.get("news")
 
     own.origin.rounds = dict.fromkeys(NAMES, 3)
-    asyncio.run(run())
+    own.use(run)
     assert "older messages than it sent before" in caplog.text
 
 
@@ -136,14 +131,13 @@ def test_a_server_whose_rounds_go_back_is_named_in_the_log(own, caplog):
 def broken_off(world, journal):
     """A journal that holds everything, and whose second query was not answered."""
 
-    async def run():
-        async with world.client(journal=journal, attempts=1) as client:
-            await client.get("news")
-            world.server.respond = lambda request: Reply([], close=True)
-            with pytest.raises(Unavailable):
-                await client.get("sports")
+    async def run(client):
+        await client.get("news")
+        world.server.respond = lambda request: Reply([], close=True)
+        with pytest.raises(Unavailable):
+            await client.get("sports")
 
-    asyncio.run(run())
+    world.use(run, journal=journal, attempts=1)
     world.server.respond = world.origin
 
 
@@ -157,11 +151,8 @@ def test_a_retry_after_a_restart_names_the_same_versions_although_others_are_the
     [*_, pending] = world.queries()[0][: 2 if world.kind == "own" else 6]
     world.server.reset()
 
-    async def resume():
-        async with world.client(journal="j", cache=0) as client:  # the limit holds from the end of the step on
-            return await client.resume()
-
-    assert not asyncio.run(resume()).unchanged
+    # The limit of the cache holds from the end of the step on.
+    assert not world.use(lambda client: client.resume(), journal="j", cache=0).unchanged
     assert world.queries()[0][0] == pending
     assert all(row[5] is None for row in public_rows(world.directory / "j")[0])
 
@@ -252,20 +243,6 @@ def test_a_304_that_was_not_asked_for_is_the_failure_of_its_source(web):
     assert [message.status for message in messages] == [304, 200, 304]
     assert [message.unchanged for message in messages] == [False, False, False]
     assert "ask again" not in str(messages[0].error)  # a server that lies for one source would see who does
-
-
-def test_a_transport_calls_unchanged_only_what_is_held_and_the_client_believes_no_more(web):
-    async def run():
-        transport = web.transport()
-        try:
-            return (await transport.fetch("", 0, (0, 1), (None, 'etag "1"'))).contents
-        finally:
-            await transport.close()
-
-    web.server.respond = not_modified
-    assert [(content.status, content.unchanged) for content in asyncio.run(run())] == [(304, False), (200, True)]
-    lie = caches.Member.received(0, 3, Content(200, b"", version="v", unchanged=True))
-    assert (lie.status, lie.version) == (304, None)
 
 
 def lying(own, lie):

@@ -17,12 +17,9 @@ from onoff.plans.planner import Planner
 
 def where(world, as_file=False):
     """How the server is named: by its address, or by its URLs, in a file or not."""
-    if world.kind == "own":
-        return {"server": world.server.url}
-    urls = world.origin.urls(world.server)
-    if not as_file:
-        return {"urls": urls}
-    (world.directory / "urls.json").write_text(json.dumps(urls))
+    if world.kind == "own" or not as_file:
+        return world.address()
+    (world.directory / "urls.json").write_text(json.dumps(world.origin.urls(world.server)))
     return {"urls": world.directory / "urls.json"}
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
-from clientkit import BODIES, CHAIN, NAMES, scene
+from clientkit import BODIES, CHAIN, NAMES
 from onoff import connect, connect_sync
 from onoff.client.status import snapshot
 from onoff.errors import ChainError, SessionError
@@ -19,14 +19,13 @@ from recordingserver import Reply
 
 
 @pytest.fixture
-def world(tmp_path):
-    with scene("any", tmp_path) as made:
-        yield made
+def world(any_origin):
+    return any_origin
 
 
 def client_of(world, **options):
-    urls = world.origin.urls(world.server)
-    return connect_sync(CHAIN, urls=urls, journal=world.directory / "j", **{"delay": 0, "attempts": 1, **options})
+    options = {**world.address(), "delay": 0, "attempts": 1, **options}
+    return connect_sync(CHAIN, journal=world.directory / "j", **options)
 
 
 def test_it_gives_what_the_client_gives_and_sends_what_it_sends(world):
@@ -39,8 +38,8 @@ def test_it_gives_what_the_client_gives_and_sends_what_it_sends(world):
     world.server.reset()
 
     async def same():
-        urls = world.origin.urls(world.server)
-        async with connect(CHAIN, urls=urls, journal=world.directory / "k", delay=0, attempts=1) as client:
+        options = {**world.address(), "journal": world.directory / "k", "delay": 0, "attempts": 1}
+        async with connect(CHAIN, **options) as client:
             await client.get("news")
             await client.get("sports", private=False)  # the second of a journal: everything, as above
             [_] = [message async for message in client.play([("culture", True)])]

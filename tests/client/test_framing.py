@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from clientkit import BODIES, CHAIN, NAMES, OFF, ON, Told, client_with, scene
+from clientkit import BODIES, CHAIN, NAMES, OFF, ON, Told, client_with
 from onoff import Chain, HttpTransport
 from onoff.client.transports import http, web
 from onoff.errors import SourceError, Unavailable
@@ -39,9 +39,8 @@ OTHERS = {
 
 
 @pytest.fixture
-def world(tmp_path):
-    with scene("any", tmp_path) as found:
-        yield found
+def world(any_origin):
+    return any_origin
 
 
 def looks(world, wanted, way, query=SET):

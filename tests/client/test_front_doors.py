@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from clientkit import BODIES, CHAIN, NAMES, ON, TRANSPORTS, faulty, scene
+from clientkit import BODIES, CHAIN, NAMES, ON, faulty
 from onoff import connect
 from onoff.client.status import snapshot
 from onoff.client.timing import SendClock
@@ -20,7 +20,7 @@ from onoff.errors import (
     TransportError,
     Unavailable,
 )
-from recordingserver import Reply, reply
+from recordingserver import reply
 
 
 def refused(world, ask):
@@ -65,6 +65,7 @@ def rows(client):
     {"transport": "http"}, {"promise": "future"}, {"promise": "both", "sensitive": ["news"]}, {"sensitive": ["newz"]},
     {"sensitive": "news"}, {"sensitive": [7]}, {"promise": "both", "record": "laws"},
     {"chain": None, "sensitive": ["news"]}, {"chain": None, "promise": "both"}, {"promise": "all"}, {"cache": "some"},
+    {"keep": ""}, {"keep": -1}, {"keep": "30 days"}, {"keep": "1.5"}, {"keep": True}, {"keep": "9" * 12},
 ])  # fmt: skip
 def test_an_option_that_cannot_be_meant_is_refused_at_the_door(tmp_path, wrong):
     with pytest.raises(OnoffError):
@@ -74,33 +75,29 @@ def test_an_option_that_cannot_be_meant_is_refused_at_the_door(tmp_path, wrong):
 
 def test_a_client_that_is_not_open_says_how_to_open_it(own):
     client = own.client()
-
-    async def ask(how):
-        with pytest.raises(SessionError) as caught:
-            await how()
-        return str(caught.value)
+    calls = [lambda: client.get("news"), client.resume, lambda: client.play([("news", ON)]).__anext__()]
 
     async def run():
-        calls = [lambda: client.get("news"), client.resume, lambda: client.play([("news", ON)]).__anext__()]
-        early = [await ask(call) for call in calls]
+        for call in calls:
+            with pytest.raises(SessionError, match="use it in `async with"):
+                await call()
         async with client:
             await client.get("news")
-        return early, [await ask(call) for call in (*calls, client.__aenter__)]
+        for call in (*calls, client.__aenter__):
+            with pytest.raises(SessionError, match="make another one"):
+                await call()
 
-    early, late = asyncio.run(run())
-    assert all("use it in `async with" in words for words in early)
-    assert all("make another one" in words for words in late)
+    asyncio.run(run())
 
 
 def test_requests_of_several_tasks_are_made_one_after_the_other_in_the_order_of_the_calls(own):
     wanted = [NAMES[i] for i in (0, 3, 3, 1, 4, 2, 0, 1)]
 
-    async def run():
-        async with own.client() as client:
-            messages = await asyncio.gather(*(client.get(source, private=ON) for source in wanted))
-            return messages, [NAMES[row.request] for row in rows(client)]
+    async def run(client):
+        messages = await asyncio.gather(*(client.get(source, private=ON) for source in wanted))
+        return messages, [NAMES[row.request] for row in rows(client)]
 
-    messages, made = asyncio.run(run())
+    messages, made = own.use(run)
     assert [message.body for message in messages] == [BODIES[source] for source in wanted]
     assert [message.step for message in messages] == list(range(len(wanted)))
     assert made == wanted
@@ -112,13 +109,12 @@ def test_who_waits_behind_a_request_that_stays_pending_draws_nothing(world):
         world.origin, lambda request, _: None if is_catalogue(request) else reply(b"", 503, 9)
     )
 
-    async def run():
-        async with world.client() as client:
-            calls = [client.get("news"), client.get("sports"), client.get("culture")]
-            errors = await asyncio.gather(*calls, return_exceptions=True)
-            return [type(error) for error in errors], [NAMES[row.request] for row in rows(client)]
+    async def run(client):
+        calls = [client.get("news"), client.get("sports"), client.get("culture")]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        return [type(error) for error in errors], [NAMES[row.request] for row in rows(client)]
 
-    assert asyncio.run(run()) == ([Unavailable, PendingRequest, PendingRequest], ["news"])
+    assert world.use(run) == ([Unavailable, PendingRequest, PendingRequest], ["news"])
 
 
 def is_catalogue(request):
@@ -126,15 +122,14 @@ def is_catalogue(request):
 
 
 def test_who_gives_up_waiting_in_line_makes_no_step_and_the_others_keep_their_order(own):
-    async def run():
-        async with own.client() as client:
-            tasks = [asyncio.create_task(client.get(source, private=ON)) for source in NAMES]
-            await asyncio.sleep(0)
-            tasks[1].cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            return [NAMES[row.request] for row in rows(client)]
+    async def run(client):
+        tasks = [asyncio.create_task(client.get(source, private=ON)) for source in NAMES]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return [NAMES[row.request] for row in rows(client)]
 
-    assert asyncio.run(run()) == [NAMES[0], *NAMES[2:]]
+    assert own.use(run) == [NAMES[0], *NAMES[2:]]
 
 
 def test_closing_leaves_the_request_under_way_pending_and_turns_away_who_waits_in_line(own, monkeypatch):
@@ -192,32 +187,6 @@ def test_what_is_given_up_ends_at_a_point_for_the_server_sees_it(own, monkeypatc
     assert snapshot(own.directory / "journal").state.pending is not None
 
 
-@pytest.mark.parametrize("kind", TRANSPORTS)
-@pytest.mark.parametrize("status", [403, 503])
-def test_an_error_says_whether_the_request_is_kept_alike_whatever_was_wanted(tmp_path, kind, status):
-    found = []
-    for wanted in ("news", "culture"):
-        (tmp_path / wanted).mkdir()
-        with scene(kind, tmp_path / wanted) as world:
-            refuses = (lambda _, __: reply(b"", status)) if kind == "own" else (lambda _, __: Reply([], close=True))
-            world.server.respond = faulty(world.origin, lambda r, a, no=refuses: None if is_catalogue(r) else no(r, a))
-
-            async def run(world=world, wanted=wanted):
-                async with world.client(attempts=2) as client:
-                    with pytest.raises(TransportError) as caught:
-                        await client.get(wanted)
-                    return caught.value
-
-            error = asyncio.run(run())
-            port = world.server.url.rsplit(":", 1)[1]
-            found.append((type(error), error.pending, str(error).replace(port, "PORT"), len(world.queries())))
-        assert snapshot(tmp_path / wanted / "journal").state.pending is not None
-    assert found[0] == found[1]
-    assert found[0][1] is True
-    assert "stays pending" in found[0][2]
-    assert "Client.resume() finishes it" in found[0][2]
-
-
 def closed_door(world):
     async def run():
         with pytest.raises(TransportError) as caught:
@@ -243,15 +212,14 @@ def test_at_a_closed_door_nothing_is_asked_and_what_was_pending_stays_so(own, st
 
 
 def test_a_message_of_another_request_is_not_handed_over_as_what_was_pending(own):
-    async def run():
-        async with own.client() as client:
-            with pytest.raises(NothingPending, match="nothing is pending") as caught:
-                await client.resume(last=True)
-            assert caught.value.step == 0
-            await client.get("news")
-            with pytest.raises(NothingPending, match=r"for 'news' in step 0, comes again with resume\(last=True\)"):
-                await client.resume()
-            return await client.resume(last=True)
+    async def run(client):
+        with pytest.raises(NothingPending, match="nothing is pending") as caught:
+            await client.resume(last=True)
+        assert caught.value.step == 0
+        await client.get("news")
+        with pytest.raises(NothingPending, match=r"for 'news' in step 0, comes again with resume\(last=True\)"):
+            await client.resume()
+        return await client.resume(last=True)
 
-    assert asyncio.run(run()).body == BODIES["news"]
+    assert own.use(run).body == BODIES["news"]
     assert sum(map(len, own.queries())) == 1

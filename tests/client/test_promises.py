@@ -21,7 +21,6 @@ from onoff.client.journal import Journal
 from onoff.client.laws import HEAD
 from onoff.client.laws import record as append
 from onoff.client.promises import Ahead
-from onoff.client.protocol import begin_past
 from onoff.client.status import snapshot
 from onoff.client.timing import SendClock
 from onoff.errors import (
@@ -43,16 +42,11 @@ STATUSES = [ON, ON, OFF, OFF, OFF, ON, OFF, OFF]
 READ = [NAMES[i % 5] for i in range(len(STATUSES))]
 
 
-def at(world):
-    """How a client is told of the server."""
-    return {"server": world.server.url} if world.kind == "own" else {"urls": world.origin.urls(world.server)}
-
-
 def read(world, items=(), journal="journal", chain=CHAIN, **options):
     """The messages of some requests, by a client of its own."""
 
     async def run():
-        where = {**at(world), "journal": world.directory / journal}
+        where = {**world.address(), "journal": world.directory / journal}
         async with connect(chain, **where, delay=options.pop("delay", 0.001), **options) as client:
             return [await client.get(source, private=private) for source, private in items]
 
@@ -139,7 +133,7 @@ def test_a_journal_keeps_its_promise_and_its_sensitive_sources(own):
 
 def test_a_next_request_is_refused_by_a_journal_that_does_not_hide_it(own):
     async def run():
-        async with connect(CHAIN, **at(own), journal=own.directory / "journal", delay=0.001) as client:
+        async with connect(CHAIN, **own.address(), journal=own.directory / "journal", delay=0.001) as client:
             await client.get("news", "sports")
 
     read(own, [("news", ON)])
@@ -189,34 +183,35 @@ def test_the_source_is_looked_at_only_when_the_step_is_prepared(own, monkeypatch
 
 @pytest.mark.parametrize("looks_ahead", [True, False])
 def test_a_request_that_comes_too_early_counts_as_made_when_the_step_is_prepared(own, monkeypatch, looks_ahead):
-    """From then on the query has a whole delay: how long the draw takes does not show."""
-    honest, events = PastState.prepare, []
-    after_call = SendClock.after_call
+    """From then on the query has a whole delay: how long the record of its law and the draw take does not show."""
+    events = []
 
-    def slow(self, *weights):
-        threading.Event().wait(0.05)
-        found = honest(self, *weights)
-        events.append(("prepared", time.monotonic()))  # the clock of the loop
-        return found
+    def watch(place, name, kind, seconds=0.0):
+        honest = getattr(place, name)
 
-    async def watched(self, called, delay):
+        def watched(*arguments):
+            threading.Event().wait(seconds)
+            found = honest(*arguments)
+            events.append((kind, time.monotonic()))  # the clock of the loop
+            return found
+
+        monkeypatch.setattr(place, name, watched)
+
+    async def after_call(self, called, delay, honest=SendClock.after_call):
         events.append(("called", called))
-        await after_call(self, called, delay)
-
-    def begin(self, *arguments, honest=begin_past):
-        events.append(("drawn", time.monotonic()))
-        return honest(self, *arguments)
+        await honest(self, called, delay)
 
     read(own, [("news", ON)] * 2)
-    monkeypatch.setattr(PastState, "prepare", slow)
-    monkeypatch.setattr(SendClock, "after_call", watched)
-    monkeypatch.setattr(promises, "begin_past", begin)
+    watch(PastState, "prepare", "prepared", 0.05)
+    watch(promises, "record", "recorded")
+    watch(promises, "begin_past", "drawn")
+    monkeypatch.setattr(SendClock, "after_call", after_call)
     monkeypatch.setattr(promises, "HELD", 0.0)
-    read(own, [("news", OFF), ("sports", OFF)], ahead=looks_ahead)
+    read(own, [("news", OFF), ("sports", OFF)], ahead=looks_ahead, record=own.directory / "record")
     kinds = [kind for kind, _ in events]
-    assert kinds[:6] == ["prepared", "drawn", "called"] * 2  # (a third preparation may be under way)
-    for prepared, drawn, called in ([moment for _, moment in events[i : i + 3]] for i in (0, 3)):
-        assert prepared <= called <= drawn
+    assert kinds[:8] == ["prepared", "recorded", "drawn", "called"] * 2  # (a third preparation may be under way)
+    for prepared, recorded, drawn, called in ([moment for _, moment in events[i : i + 4]] for i in (0, 4)):
+        assert prepared <= called <= recorded <= drawn
 
 
 def test_a_message_is_held_back_until_the_next_step_is_prepared_but_not_for_ever(own, monkeypatch):
@@ -229,7 +224,7 @@ def test_a_message_is_held_back_until_the_next_step_is_prepared_but_not_for_ever
         return honest(self, *weights)
 
     async def run():
-        where = {**at(own), "journal": own.directory / "journal"}
+        where = {**own.address(), "journal": own.directory / "journal"}
         async with connect(CHAIN, **where, delay=0.001) as client:
             await client.get("news", private=ON)
             return len(prepared)
@@ -242,24 +237,6 @@ def test_a_message_is_held_back_until_the_next_step_is_prepared_but_not_for_ever
     prepared.clear()
     monkeypatch.setattr(promises, "HELD", 30.0)
     assert asyncio.run(run()) >= 1
-
-
-def test_a_preparation_that_outlives_the_client_disturbs_nobody(own, monkeypatch, caplog):
-    honest, release = PastState.prepare, threading.Event()
-
-    def slow(self, *weights):
-        release.wait(20)
-        return honest(self, *weights)
-
-    read(own, [("news", ON)])
-    monkeypatch.setattr(PastState, "prepare", slow)
-    monkeypatch.setattr(promises, "HELD", 0.0)
-    read(own, [("news", ON), ("sports", ON), ("news", ON)])
-    release.set()
-    for thread in threading.enumerate():
-        if thread.name.startswith("onoff-prepare"):
-            thread.join()
-    assert not caplog.records
 
 
 def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
@@ -281,7 +258,7 @@ def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
     monkeypatch.setattr(PastState, "advance", lambda *_: 1 / 0)
 
     async def resume():
-        where = {**at(own), "journal": own.directory / "journal"}
+        where = {**own.address(), "journal": own.directory / "journal"}
         async with connect(CHAIN, **where, delay=0.001, ahead=False) as client:
             return await client.resume()
 
@@ -298,7 +275,7 @@ def test_a_query_that_is_on_disk_takes_its_rows_along_though_its_seal_cannot_be_
     """The transaction is there and the lock beside it fails: the client resumes, and draws from the rows on disk."""
 
     async def run():
-        where = {**at(own), "journal": own.directory / "journal"}
+        where = {**own.address(), "journal": own.directory / "journal"}
         async with connect(CHAIN, **where, delay=0.001, sensitive=["weather"], first_ever=True) as client:
             await client.get("news", private=ON)
             sound = os.dup(client.journal._guard._lock)
@@ -380,27 +357,6 @@ def test_a_file_that_is_no_record_is_refused_and_stays_as_it_is(own):
     read(own, [("news", OFF)])
 
 
-def test_a_request_counts_as_made_before_its_law_is_recorded(own, monkeypatch):
-    """A slow disk does not add to what the caller took: only together with the draw must it be quicker than a delay."""
-    recorded, called = [], []
-    after_call = SendClock.after_call
-
-    def slow(file, line, honest=append):
-        recorded.append(time.monotonic())  # the clock of the loop
-        honest(file, line)
-
-    async def watched(self, moment, delay):
-        called.append(moment)
-        await after_call(self, moment, delay)
-
-    read(own, [("news", ON)] * 2)
-    monkeypatch.setattr("onoff.client.promises.record", slow)
-    monkeypatch.setattr(SendClock, "after_call", watched)
-    read(own, [("news", OFF), ("sports", OFF)], record=own.directory / "record")
-    assert len(recorded) == 2
-    assert all(before <= after for before, after in zip(called, recorded, strict=True))
-
-
 # The commands.
 
 
@@ -433,18 +389,15 @@ def test_get_status_and_play_keep_the_promise_of_the_journal(own, tmp_path):
 
 def test_a_file_whose_first_request_is_made_on_after_a_killed_proxy_is_not_played_twice(own, tmp_path):
     read(own, [("news", ON), ("sports", ON)])
-    journal = own.directory / "journal"
-    with closing(Journal(journal, CHAIN.fingerprint, None)) as kept:
+    with closing(Journal(own.directory / "journal", CHAIN.fingerprint, None)) as kept:
         kept.remember(gap=True)
     (tmp_path / "requests").write_text("off weather\noff news\n")
-    words = ["play", tmp_path / "requests", "--journal", journal, "--delay", "0", "--server", own.server.url]
+    words = ["play", tmp_path / "requests", "--journal", own.directory / "journal", "--delay", "0"]
+    words += ["--server", own.server.url]
     call(*words, check=True)
-    again = call(*words, check=True)
-    assert "was played to its end: nothing was asked for now" in again.stderr
-    (tmp_path / "others").write_text("off sports\n")
-    call("play", tmp_path / "others", *words[2:], check=True)
-    with closing(Journal(journal, CHAIN.fingerprint, None)) as kept:
-        assert [step.private for step in kept.steps(since=2)] == [True, False, False]
+    assert "was played to its end: nothing was asked for now" in call(*words, check=True).stderr
+    with closing(Journal(own.directory / "journal", CHAIN.fingerprint, None)) as kept:
+        assert [step.private for step in kept.steps(since=2)] == [True, False]
 
 
 @pytest.mark.parametrize(

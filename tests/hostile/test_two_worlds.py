@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import replace
 
 import pytest
 
 from clientkit import BODIES, NAMES, OFF, ON, faulty, planted, public_rows, scene
+from hostilekit import keep_the_wanted_only
 from onoff.client.journal import Journal
 from onoff.errors import OnoffError
 from poison import OWN, WEB
@@ -73,18 +73,13 @@ def test_a_poisoned_answer_of_our_server_shows_nothing_of_what_was_wanted(own, p
 
 
 def test_a_client_that_stores_the_wanted_answer_alone_is_seen(web):
-    """Planted: the members that nobody wanted are not kept, so the next query names other versions."""
-
-    def finish(self, state, query, answer, honest=Journal.finish):
-        wanted = self.state.pending.request
-        honest(self, state, (wanted,), replace(answer, contents=(answer.contents[query.index(wanted)],)))
+    """Planted: the next query names other versions."""
 
     def not_poisoned(request, _):  # noqa: ARG001
         return None
 
-    def mutant(request, _):  # noqa: ARG001
-        return None
-
     assert alike(web, not_poisoned)
-    with planted((Journal, "finish", finish)):
-        assert not alike(web, mutant)
+    web.directory /= "mutant"
+    web.directory.mkdir()
+    with planted((Journal, "finish", keep_the_wanted_only)):
+        assert not alike(web, not_poisoned)

@@ -88,41 +88,48 @@ class World:
             return OnoffTransport(self.server.url, timeout=60)
         return HttpTransport(self.origin.urls(self.server), timeout=60, body_limit=BODY_LIMIT)
 
-    def fingerprint(self) -> str:
-        """What the journal is made for."""
-        return self.origin.catalogue.fingerprint if self.kind == "own" else self.transport().fingerprint
+    def address(self) -> dict[str, object]:
+        """How `connect` is told of the server."""
+        return {"server": self.server.url} if self.kind == "own" else {"urls": self.origin.urls(self.server)}
 
     def client(self, sets: Sequence[tuple[int, ...]] = (), journal: str = "journal", **options: object) -> Client:
         settings = {"delay": 0.001, "attempts": 3, "backoff": 0.01, "first_ever": True, **options}
         return client_with(CHAIN, self.transport(), self.directory / journal, Told(CHAIN, sets), **settings)
+
+    def use(self, ask: Callable[[Client], object], sets: Sequence[tuple[int, ...]] = (), **options: object) -> object:
+        """What a coroutine function makes of an open client."""
+
+        async def run() -> object:
+            async with self.client(sets, **options) as client:
+                return await ask(client)
+
+        return asyncio.run(run())
 
     def play(
         self, items: Sequence[tuple[str, bool]], sets: Sequence[tuple[int, ...]] = (), **options: object
     ) -> list[Message]:
         """A whole stream, with a client of its own."""
 
-        async def run() -> list[Message]:
-            async with self.client(sets, **options) as client:
-                return [message async for message in client.play(items)]
+        async def play(client: Client) -> list[Message]:
+            return [message async for message in client.play(items)]
 
-        return asyncio.run(run())
+        return self.use(play, sets, **options)
 
     def outcome(
         self, ask: Callable[[Client], object], sets: Sequence[tuple[int, ...]] = (), journal: str = "journal"
     ) -> tuple[object, ...]:
         """What a caller sees: a message's place and size, or the error; nothing that tells what was wanted."""
 
-        async def run() -> tuple[object, ...]:
-            async with self.client(sets, journal) as client:
-                try:
-                    await ask(client)
-                except SourceError as error:
-                    return SourceError, error.status, error.body
-                except OnoffError as error:
-                    return type(error), str(error)
-                return ("message",)
+        async def look(client: Client) -> tuple[object, ...]:
+            try:
+                await ask(client)
+            except SourceError as error:
+                return SourceError, error.status, error.body
+            except OnoffError as error:
+                return type(error), str(error)
+            return ("message",)
 
-        return asyncio.run(run())
+        return self.use(look, sets, journal=journal)
 
     def queries(self) -> list[list[bytes]]:
         """The requests that ask for messages, connection by connection."""
