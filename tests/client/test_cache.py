@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onoff.client import cache
 from onoff.client.cache import Member, cache_size, fitting
 from onoff.client.transports import Content
-from onoff.client.transports.web import condition, type_of, version_of
+from onoff.client.transports.web import condition, version_of
 from onoff.errors import OnoffError
 from sampling import in_turn
 
@@ -172,11 +172,3 @@ def test_a_version_is_the_entity_tag_or_else_the_date_and_goes_out_as_the_header
 ])  # fmt: skip
 def test_what_cannot_be_sent_back_or_must_not_be_kept_is_no_version(headers):
     assert version_of(httpx.Headers(headers, encoding="latin-1")) is None
-
-
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [("text/html; charset=utf-8", "text/html; charset=utf-8"), ("x" * 201, None), ("", None), ("text/h\xe9", None)],
-)
-def test_a_type_is_kept_if_it_is_short_and_plain(given, found):
-    assert type_of(httpx.Headers({"Content-Type": given}, encoding="latin-1")) == found

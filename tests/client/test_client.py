@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import functools
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,12 +16,9 @@ import pytest
 from clientkit import client_with
 from clikit import call
 from onoff import Chain, HttpTransport, OnoffTransport, Planner, Settings, files, plan
-from onoff.apps.cli.status import print_status
 from onoff.client import play as playing
-from onoff.client.memory import Memory
 from onoff.client.play import read_items
-from onoff.client.protocol import Pending, State
-from onoff.client.status import Account, Status, Totals, snapshot
+from onoff.client.status import snapshot
 from onoff.errors import (
     NO_MESSAGE,
     RULES,
@@ -36,10 +29,10 @@ from onoff.errors import (
     JournalLocked,
     OnoffError,
 )
-from onoff.model.bounds import outer_bound
 from onoff.plans.planner import compute
 from onoff.plans.store import PlanStore
 from oracles import random_chain
+from proxykit import PlainOrigin
 from serverprocess import ServerProcess
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -64,21 +57,6 @@ def server(tmp_path_factory):
     with ServerProcess(tmp_path_factory.mktemp("server"), names=NAMES, length=64) as process:
         process.publish({name: f"latest of {name}".encode() for name in NAMES})
         yield process
-
-
-@pytest.fixture
-def web(tmp_path):
-    """A web server of the standard library, serving files."""
-    (tmp_path / "files").mkdir()
-    for i, name in enumerate(NAMES):
-        (tmp_path / "files" / f"{i}.txt").write_text(f"file of {name}" * (i + 1))
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "files")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever)
-        thread.start()
-        yield {name: f"http://127.0.0.1:{httpd.server_port}/{i}.txt" for i, name in enumerate(NAMES)}
-        httpd.shutdown()
-        thread.join()
 
 
 @contextlib.asynccontextmanager
@@ -296,17 +274,6 @@ def test_a_bad_file_of_requests_is_refused(tmp_path, text, words):
         read_items(tmp_path / "requests", NAMES)
 
 
-def test_what_is_made_on_though_it_was_asked_off_is_noted(chain_file, plans, server, tmp_path):
-    first = ["--server", server.url, "--chain", chain_file, "--promise", "both"]
-    journal = ["--journal", tmp_path / "j", "--plans", plans, "--delay", "0"]
-    (tmp_path / "requests").write_text("off news\noff sports\noff news\noff science\n")
-    done = onoff("play", tmp_path / "requests", *first, *journal)
-    assert "asked OFF but made ON: 2 at the start" in done.stderr
-    assert "the last of the file" in done.stderr
-    assert "was made ON" not in onoff("get", "news", *journal).stderr
-    assert "was made ON: no --next was given" in onoff("get", "news", "--off", *journal).stderr
-
-
 def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):
     with ServerProcess(tmp_path, names=NAMES) as empty:
         empty.publish({"news": b"here"})
@@ -342,9 +309,10 @@ def test_a_message_that_cannot_be_written_stops_no_stream(chain_file, plans, ser
     assert "no space left on device" in ends[1].stderr
 
 
-def test_play_says_nothing_of_a_message_before_the_connection_is_closed(chain_file, plans, web, tmp_path, monkeypatch):
-    (tmp_path / "files" / "1.txt").unlink()
-    (tmp_path / "urls.json").write_text(json.dumps(web))
+def test_play_says_nothing_of_a_message_before_the_connection_is_closed(chain_file, plans, tmp_path, monkeypatch):
+    (tmp_path / "files").mkdir()
+    for name in ("0", "2", "3"):
+        (tmp_path / "files" / name).write_text("a file")
     (tmp_path / "requests").write_text("on sports\non news\non sports\n")
     closed, said = [], []
     honest = HttpTransport.close
@@ -356,7 +324,10 @@ def test_play_says_nothing_of_a_message_before_the_connection_is_closed(chain_fi
     monkeypatch.setattr(HttpTransport, "close", close)
     monkeypatch.setattr("onoff.apps.cli.read.note", lambda words: said.append((words, bool(closed))))
     common = ["--journal", tmp_path / "j", "--plans", plans, "--chain", chain_file, "--delay", "0", "--no-background"]
-    onoff("play", tmp_path / "requests", "--urls", tmp_path / "urls.json", *common)
+    with PlainOrigin(tmp_path / "files") as origin:
+        urls = {name: f"{origin.url}/{number}" for number, name in enumerate(NAMES)}
+        (tmp_path / "urls.json").write_text(json.dumps(urls))
+        onoff("play", tmp_path / "requests", "--urls", tmp_path / "urls.json", *common)
     assert [words for words, after in said if not after] == ["a new journal: its first two requests ask for everything"]
     assert said[-1] == ("the server answered 404 for 'sports'; the request counts as made, with its query", True)
 
@@ -371,18 +342,3 @@ def test_a_pending_request_is_not_named_after_a_source_of_another_chain(leave, t
         done = onoff("get", "news", "--chain", tmp_path / "other.json", *down, check=False)
         assert done.returncode == UNREACHABLE
         assert "stays pending" not in done.stderr
-
-
-def test_status_bounds_the_lag_that_comes_next_not_that_of_the_plan(chain, capsys):
-    used, nothing = plan(chain, 3), Totals(0, 0, 0, 0, 0.0, 0, {})
-    state = State(step=9, last=0, lag=4, previous=0, unsettled=0)
-    pending = Pending(0, 1, False, False, 5, (0, 1), used.name, 0.0)
-    for now, lag in ((state, 5), (replace(state, pending=pending), 6)):
-        account = Account(now, Memory(), "", "both", (), {}, None, nothing)
-        print_status(Status(account, chain, chain, plan=used))
-        told = capsys.readouterr().out
-        assert f"in messages: ON 4, OFF {used.cost:.3f} (optimal, lag 3)\n" in told
-        bound = outer_bound(chain.posterior(lag))
-        assert bound < used.cost
-        assert f"less than {bound:.3f} on average at lag {lag}: the plan is" in told
-    assert "PENDING: 'news' was asked for, in a set of 2 sources, and is not answered yet\n" in told

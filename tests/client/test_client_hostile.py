@@ -218,11 +218,11 @@ def test_a_server_killed_and_restarted_in_the_middle(tmp_path):
     """The client goes on asking, always alike, until the server is back; then the stream goes on."""
     server = ServerProcess(tmp_path, names=NAMES)
     server.publish(BODIES)
-    items = [(NAMES[i * i % 5], i % 3 == 0) for i in range(40)]
+    items = [(NAMES[i * i % 5], i % 3 == 0) for i in range(22)]
     sets = [tuple(sorted({CHAIN.index(source), i % 5})) for i, (source, private) in enumerate(items) if not private]
 
     def kill_and_start():
-        for lines in (5, 25):
+        for lines in (4, 12):
             while len(server.transcript()) < lines:
                 time.sleep(0.01)
             server.kill()

@@ -21,7 +21,6 @@ from onoff import Chain
 from onoff.client import journal as journal_module
 from onoff.client.disk import connect_to_read
 from onoff.client.journal import Journal
-from onoff.client.memory import Memory, Progress
 from onoff.client.protocol import Begun, Pending, State, begin_both, finish
 from onoff.client.status import Totals, snapshot
 from onoff.client.transports import Answer, Content
@@ -264,20 +263,6 @@ def test_a_full_disk_changes_nothing(path):
     journal.close()
     again = opened(path)
     assert again.state == begun.state
-    again.close()
-
-
-def test_what_is_remembered_comes_back(path):
-    journal = opened(path)
-    play = Progress("0" * 64, 3, "requests", 4)
-    assert journal.memory == Memory()
-    journal.remember(play=play, gap=True)
-    journal.remember(play=play._replace(first=4), learning=("a", "b"))
-    expected = Memory(play=play._replace(first=4), gap=True, learning=("a", "b"))
-    assert journal.memory == snapshot(path).memory == expected
-    journal.close()
-    again = opened(path)
-    assert again.memory == expected
     again.close()
 
 

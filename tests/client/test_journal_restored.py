@@ -13,7 +13,6 @@ from clientkit import Told, answer_of, client_with
 from onoff import Chain, OnoffTransport
 from onoff.client.journal import Journal
 from onoff.client.protocol import begin_both, finish
-from onoff.client.rollback import RollbackGuard
 from onoff.errors import JournalError, StaleStep
 from onoff.files import cache_directory
 from serverprocess import ServerProcess
@@ -100,26 +99,6 @@ def test_a_journal_that_is_moved_with_its_lock_is_taken(path, tmp_path):
         (elsewhere / name).rename(tmp_path / name.replace("journal", "renamed"))
     make_step(tmp_path / "renamed")
     assert steps_of(tmp_path / "renamed") == 3
-
-
-def test_killed_between_the_commit_and_what_is_written_beside_it(path, monkeypatch):
-    make_step(path)
-
-    class KilledError(BaseException):
-        pass
-
-    def killed(*_):
-        raise KilledError
-
-    journal = opened(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(RollbackGuard, "seal", killed)
-        with pytest.raises(KilledError):
-            journal.begin(begin_both(journal.state, CHAIN, 1, None, True, None), cost=3.0)
-    journal.close()
-    again = opened(path)
-    assert again.state.pending is not None
-    again.close()
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "garbage", "short", "a directory", "no place", "no home"])
