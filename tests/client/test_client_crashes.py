@@ -17,7 +17,6 @@ import pytest
 
 from crashkit import BODIES, CHAIN, NAMES, OFF, ON, AnyServer, Driver, OwnServer
 from onoff.client.journal import Journal
-from onoff.past import PastState
 
 # (source, announced next, status): a stream with two ON periods that ends while OFF.
 ITEMS = [
@@ -72,7 +71,7 @@ def server(request, tmp_path):
 def check_end(server, order):
     """Nothing was skipped, everything arrived, and the state is what the rules make of the stream."""
     journal = Journal(order["journal"], CHAIN.fingerprint, server.fingerprint)
-    steps, state, rows = list(journal.steps()), journal.state, journal.rows
+    steps, state, public = list(journal.steps()), journal.state, journal.public_state(CHAIN)
     latest = journal.read_body(journal.latest()[1].source)
     journal.close()
     assert [step.step for step in steps] == list(range(len(ITEMS)))
@@ -84,7 +83,7 @@ def check_end(server, order):
     assert (state.step, state.lag, state.pending, state.unsettled) == (len(ITEMS), 2, None, 0)
     assert CHAIN.names[state.last] == "science"
     if order.get("promise") == "past":
-        check_past(order, steps, state, rows)
+        check_past(order, steps, state, public)
     else:
         assert CHAIN.names[state.announced] == "sports"
     assert latest == BODIES["weather"]
@@ -111,9 +110,9 @@ def drawn_sets(order):
         return [json.loads(query) for (query,) in database.execute("SELECT query FROM steps ORDER BY step")]
 
 
-def check_past(order, steps, state, rows):
+def check_past(order, steps, state, public):
     """The reader is in a context of the rows; of every OFF step the law was recorded, whole, before it was begun."""
-    assert PastState.from_dict(CHAIN, rows).possible[state.context].any()
+    assert public.rows.possible[state.context].any()
     assert state.announced is None
     assert [step.next for step in steps] == [None] * len(steps)
     if "record" not in order:

@@ -11,7 +11,7 @@ import pytest
 import onoff
 from clientkit import BODIES, CHAIN, NAMES, client_with, scene
 from clikit import call
-from onoff import Chain, connect, connect_sync
+from onoff import Chain, connect_sync
 from onoff.client.habits import HabitsStatus, unknown_habits
 from onoff.client.journal import Journal
 from onoff.client.status import snapshot, status
@@ -25,8 +25,7 @@ OPEN = [NAMES[i] for i in np.random.default_rng(1).integers(0, 5, NEEDED)]
 
 
 def reader(world, name="habits", **options):
-    at = {"server": world.server.url} if world.kind == "own" else {"urls": world.origin.urls(world.server)}
-    return connect_sync(journal=world.directory / name, delay=0, **{**at, **options})
+    return connect_sync(journal=world.directory / name, delay=0, **{**world.address(), **options})
 
 
 def learn(client, requests=OPEN):
@@ -135,12 +134,6 @@ def test_a_journal_without_a_chain_is_never_used_with_one_nor_the_other_way_roun
         reader(world, "usual")
 
 
-@pytest.mark.parametrize("given", [{"sensitive": ("news",)}, {"promise": "both"}, {"promise": "all", "chain": CHAIN}])
-def test_what_needs_a_chain_or_has_no_use_for_one_is_refused(given, tmp_path):
-    with pytest.raises(OnoffError, match="hides"):
-        connect(server="http://127.0.0.1:1", journal=tmp_path / "j", **given)
-
-
 def test_a_pending_request_is_finished_by_the_next_process(tmp_path):
     with scene("any", tmp_path) as world:
         honest, world.server.respond = world.server.respond, lambda _: Reply([], close=True)
@@ -150,16 +143,3 @@ def test_a_pending_request_is_finished_by_the_next_process(tmp_path):
         with reader(world) as client:
             assert client.resume().body == BODIES["sports"]
             assert client.habits.noted == 1
-
-
-def test_a_chain_can_be_fitted_to_a_journal_in_which_nothing_is_private(tmp_path):
-    """Weather and culture were never asked for; the order is that of the URLs."""
-    wanted = ["sports", "news", "science"] * 16
-    with scene("any", tmp_path) as world, reader(world) as client:
-        learn(client, wanted)
-    fitted = onoff.fit(tmp_path / "habits")
-    assert fitted.chain.names == NAMES
-    assert fitted.counts.sum() == 47
-    assert not fitted.counts[3].any()
-    with pytest.raises(LogError, match="--gap means nothing"):
-        onoff.fit(tmp_path / "habits", gap=60)

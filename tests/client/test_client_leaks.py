@@ -6,41 +6,29 @@ planted mistake, which must not.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-from dataclasses import replace
 
 import pytest
 
-from clientkit import NAMES, OFF, ON, answer_of, faulty, scene
+from clientkit import NAMES, OFF, ON, answer_of, faulty, planted, scene, sizes_on_disk
+from hostilekit import SET, VICTIM, keep_the_wanted_only
 from onoff import Chain, wire
 from onoff.client import journal as journal_module
 from onoff.client.client import Client
 from onoff.client.journal import Journal
-from onoff.client.protocol import begin_both, finish
+from onoff.client.protocol import begin_both, begin_past, finish
 from onoff.client.timing import SendClock
 from onoff.client.transports.web import HttpTransport
 from onoff.errors import JournalError, Unavailable
 from onoff.wire import Frame
 from recordingserver import reply
 
-SET = (1, 2, 4)
-VICTIM = 2  # the source that the server singles out
-
 
 @pytest.fixture
 def world(tmp_path):
     with scene("any", tmp_path, dict.fromkeys(NAMES, b"short")) as found:
         yield found
-
-
-@contextlib.contextmanager
-def planted(kind, name, mistake):
-    """A client with a mistake in it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kind, name, mistake)
-        yield
 
 
 def looks(world, wanted, journal, ask):
@@ -62,11 +50,6 @@ def connect_to_a_small_disk(path, honest=journal_module.connect):
     database = honest(path)
     database.execute(f"PRAGMA max_page_count = {ROOM}")
     return database
-
-
-def keep_the_wanted_only(self, state, query, answer, honest=Journal.finish):
-    wanted = self.state.pending.request
-    honest(self, state, (wanted,), replace(answer, contents=(answer.contents[query.index(wanted)],)))
 
 
 @pytest.fixture
@@ -94,7 +77,7 @@ def test_a_body_that_does_not_fit_the_disk_fails_alike_whatever_was_wanted(small
     assert alike
     assert outcome[0] is JournalError
     assert "disk is full" in outcome[1]
-    with planted(Journal, "finish", keep_the_wanted_only):
+    with planted((Journal, "finish", keep_the_wanted_only)):
         alike, _ = small_disk("mutant")
     assert not alike
 
@@ -128,7 +111,7 @@ def test_a_round_that_no_database_keeps_looks_the_same_whatever_was_wanted(tmp_p
         assert found[0][0][0] is Unavailable
         # Planted: any round is let in, and the wanted message alone is stored. The victim is named by its silence.
         monkeypatch.setattr(wire, "MAX_ROUND", 2**64)
-        with planted(Journal, "finish", keep_the_wanted_only):
+        with planted((Journal, "finish", keep_the_wanted_only)):
             outcomes = [marked(world, wanted, f"mutant-{wanted}")[0] for wanted in range(len(NAMES))]
         assert [outcome == ("message",) for outcome in outcomes] == [x != VICTIM for x in range(len(NAMES))]
 
@@ -148,13 +131,8 @@ def stop_at_an_error(self, items):
 def played(world, wanted, journal):
     """The requests that a server gets of a stream that wants one source throughout, all ON."""
     world.server.reset()
-
-    async def run():
-        async with world.client(journal=journal) as client:
-            return [message async for message in client.play([(wanted, ON)] * 4)]
-
     with contextlib.suppress(Exception):
-        asyncio.run(run())
+        world.play([(wanted, ON)] * 4, journal=journal)
     return world.server.recording()
 
 
@@ -169,7 +147,7 @@ def test_a_missing_page_does_not_stop_a_stream(world):
     assert [message.body for message in messages] == [b"short", b"gone", b"short", b"gone", b"short"]
     assert played(world, missing, "a") == played(world, "news", "b")
     assert sum(map(len, world.server.connections)) == 4 * len(NAMES)
-    with planted(Client, "play", stop_at_an_error):
+    with planted((Client, "play", stop_at_an_error)):
         assert played(world, missing, "c") != played(world, "news", "d")
 
 
@@ -202,63 +180,36 @@ def test_between_the_end_of_a_step_and_that_of_the_connection_nothing_is_done_bu
 
 # What is written.
 
-WIDE = Chain.symmetric(300, 0.5)
+WIDE = {promise: (Chain.symmetric(n, 0.5), steps) for promise, n, steps in (("past", 150, 4), ("both", 300, 12))}
 
 
-def written(path, requests):
-    """Bytes of content in every table, and the pages of the file, after each transaction of a stream."""
-    journal = Journal(path, WIDE.fingerprint, "catalogue", first_ever=True)
-    sizes = []
-    for request, following in requests:
-        begun = begin_both(journal.state, WIDE, request, following, True, None)
-        for act in (
-            lambda begun=begun: journal.begin(begun, 300.0),
-            lambda: journal.finish(
-                finish(journal.state),
-                range(300),
-                answer_of([b"%03d" % x * (1 + x % 7) for x in range(300)]),
-            ),
-        ):
-            act()
-            wal = path.with_name("journal-wal").stat().st_size
-            query = "SELECT name, SUM(payload), SUM(pgsize) FROM dbstat GROUP BY name"
-            sizes.append((wal, sorted(journal._database.execute(query).fetchall())))
+def written(path, promise, wanted):
+    """What is on disk after each transaction of a stream that wants one source throughout."""
+    chain, steps = WIDE[promise]
+    journal, sizes = Journal(path, chain.fingerprint, "catalogue", first_ever=True, promise=promise), []
+    for _ in range(steps):
+        if promise == "past":
+            begun = begin_past(journal.state, journal.public_state(chain), wanted, ON, None)
+        else:
+            begun = begin_both(journal.state, chain, wanted, wanted, True, None)
+        journal.begin(begun, 300.0)
+        sizes.append(sizes_on_disk(path, journal))
+        answer = answer_of([b"%03d" % x * (1 + x % 7) for x in range(chain.n)])
+        journal.finish(finish(journal.state), range(chain.n), answer)
+        sizes.append(sizes_on_disk(path, journal))
     journal.close()
     return sizes
 
 
-def streams(directory, wanted):
-    place = directory / str(wanted)
-    place.mkdir()
-    return written(place / "journal", [(wanted, wanted)] * 12)
-
-
-def test_as_much_is_written_whatever_was_wanted(tmp_path, monkeypatch):
-    """Requests 0, 7, 130 and 299 need 0 to 2 bytes as numbers of SQLite and 1 to 3 digits as text."""
-    (tmp_path / "honest").mkdir()
-    found = [streams(tmp_path / "honest", wanted) for wanted in (0, 7, 130, 299)]
+@pytest.mark.parametrize("promise", ["past", "both"])
+def test_as_much_is_written_whatever_was_wanted_and_in_every_context(tmp_path, promise):
+    """The requests need 0 to 2 bytes as numbers of SQLite and 1 to 3 digits as text."""
+    found = [written(tmp_path / f"{wanted}", promise, wanted) for wanted in (0, 7, 130, WIDE[promise][0].n - 1)]
     assert found == [found[0]] * 4
-    monkeypatch.setattr("onoff.client.disk._pad", lambda *_: "")
-    (tmp_path / "mutant").mkdir()
-    assert streams(tmp_path / "mutant", 0) != streams(tmp_path / "mutant", 299)
-    monkeypatch.undo()
-    monkeypatch.setattr("onoff.client.journal._state_text", lambda state: json.dumps(state.as_dict()))
-    (tmp_path / "other").mkdir()
-    assert streams(tmp_path / "other", 0) != streams(tmp_path / "other", 299)
-
-
-def test_all_members_of_an_answer_are_kept_and_those_of_the_one_before_are_not(world):
-    """The same rows whichever was wanted; the wanted one comes back."""
-    rows = []
-    for wanted in SET:
-
-        async def ask(client, wanted=wanted):
-            await client.get("news")
-            await client.get(NAMES[wanted], "news", OFF)
-            kept = "SELECT source, step, status, version, body FROM members WHERE body IS NOT NULL"
-            rows.append(client.journal._database.execute(kept).fetchall())
-            step, member = client.journal.latest()
-            assert (member.source, step.step) == (wanted, 1)
-
-        assert world.outcome(ask, [SET], f"j-{wanted}") == ("message",)
-    assert rows == [[(source, 1, 200, None, b"short") for source in SET]] * len(SET)
+    mistakes = [("onoff.client.journal._state_text", lambda state: json.dumps(state.as_dict()))]
+    mistakes += [("onoff.client.disk._pad", lambda *_: "")] if promise == "both" else []
+    for number, mistake in enumerate(mistakes):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(*mistake)
+            one, other = (written(tmp_path / f"mutant-{number}-{wanted}", promise, wanted) for wanted in (0, 130))
+        assert one != other

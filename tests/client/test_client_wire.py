@@ -7,8 +7,7 @@ import json
 import pytest
 
 from clientkit import ASKED, NAMES, SETS, STREAMS, TRANSPORTS, faulty, scene
-from onoff.errors import SourceError
-from recordingserver import Reply, reply
+from recordingserver import Reply
 
 TEMPTING = [
     "Set-Cookie: who=you; Path=/",
@@ -85,21 +84,3 @@ def test_exactly_these_requests_in_this_order(world):
         assert sorted((name.lower(), value) for name, value in request.headers) == headers
         orders.add((request.method, held, tuple(name for name, _ in request.headers)))
     assert len(orders) == 2
-
-
-@pytest.mark.parametrize("location", ["/elsewhere", "http://127.0.0.1:9/", "http://[bad"])
-def test_redirects_are_messages_and_are_not_followed(tmp_path, location):
-    with scene("any", tmp_path) as world:
-
-        def moved(request, answer):  # noqa: ARG001
-            return reply(b"moved", 302, [f"Location: {location}"]) if request.path == "/science" else None
-
-        world.server.respond = faulty(world.origin, moved)
-        seen = []
-        for wanted in NAMES:
-            world.server.reset()
-            outcome = world.outcome(lambda client, wanted=wanted: client.get(wanted), journal=wanted)
-            assert outcome == ((SourceError, 302, b"moved") if wanted == "science" else ("message",))
-            seen.append(world.server.recording())
-        assert seen == [seen[0]] * len(NAMES)
-        assert [raw.split(b" ")[1].decode()[1:] for raw in seen[0][0]] == list(NAMES)

@@ -11,22 +11,21 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
-from clientkit import BODIES, CHAIN, NAMES, scene
+from clientkit import BODIES, CHAIN, NAMES
 from onoff import connect, connect_sync
 from onoff.client.status import snapshot
-from onoff.errors import ChainError, NothingPending, PendingRequest, SessionError, SourceError, Unavailable
-from recordingserver import Reply, reply
+from onoff.errors import ChainError, SessionError
+from recordingserver import Reply
 
 
 @pytest.fixture
-def world(tmp_path):
-    with scene("any", tmp_path) as made:
-        yield made
+def world(any_origin):
+    return any_origin
 
 
 def client_of(world, **options):
-    urls = world.origin.urls(world.server)
-    return connect_sync(CHAIN, urls=urls, journal=world.directory / "j", **{"delay": 0, "attempts": 1, **options})
+    options = {**world.address(), "delay": 0, "attempts": 1, **options}
+    return connect_sync(CHAIN, journal=world.directory / "j", **options)
 
 
 def test_it_gives_what_the_client_gives_and_sends_what_it_sends(world):
@@ -39,8 +38,8 @@ def test_it_gives_what_the_client_gives_and_sends_what_it_sends(world):
     world.server.reset()
 
     async def same():
-        urls = world.origin.urls(world.server)
-        async with connect(CHAIN, urls=urls, journal=world.directory / "k", delay=0, attempts=1) as client:
+        options = {**world.address(), "journal": world.directory / "k", "delay": 0, "attempts": 1}
+        async with connect(CHAIN, **options) as client:
             await client.get("news")
             await client.get("sports", private=False)  # the second of a journal: everything, as above
             [_] = [message async for message in client.play([("culture", True)])]
@@ -51,44 +50,18 @@ def test_it_gives_what_the_client_gives_and_sends_what_it_sends(world):
 
 def test_it_has_the_parameters_of_connect():
     assert inspect.signature(connect_sync).parameters == inspect.signature(connect).parameters
-    assert inspect.signature(connect_sync).return_annotation == "SyncClient"
-    assert connect_sync.__name__ == "connect_sync"
-    assert "without `async`" in connect_sync.__doc__
 
 
-def test_it_works_where_a_loop_is_running_as_in_a_notebook(world):
+def test_many_threads_make_one_stream_beside_a_running_loop_as_in_a_notebook(world):
+    wanted = [NAMES[i % 5] for i in range(40)]
+
     async def cell():
-        with client_of(world) as client:
-            return client.get("news").body
+        with client_of(world) as client, ThreadPoolExecutor(8) as pool:
+            return list(pool.map(client.get, wanted))
 
-    assert asyncio.run(cell()) == BODIES["news"]
-
-
-def test_many_threads_make_one_stream(world):
-    with client_of(world) as client, ThreadPoolExecutor(8) as pool:
-        wanted = [NAMES[i % 5] for i in range(40)]
-        messages = list(pool.map(client.get, wanted))
+    messages = asyncio.run(cell())
     assert [message.body for message in messages] == [BODIES[name] for name in wanted]
     assert sorted(message.step for message in messages) == list(range(40))
-    assert snapshot(world.directory / "j").state.step == 40
-
-
-def test_errors_come_as_they_are_and_a_pending_request_is_resumed(world):
-    honest = world.server.respond
-    with client_of(world) as client:
-        world.server.respond = lambda _: Reply([], close=True)
-        with pytest.raises(Unavailable):
-            client.get("news")
-        with pytest.raises(PendingRequest):
-            client.get("sports")
-        world.server.respond = honest
-        assert client.resume().body == BODIES["news"]
-        with pytest.raises(NothingPending):
-            client.resume()
-        assert client.resume(last=True).body == BODIES["news"]
-        world.server.respond = lambda _: reply(b"gone", 404)
-        with pytest.raises(SourceError):
-            client.get("sports")
 
 
 def test_a_call_that_is_cut_off_stays_pending(world):
@@ -149,7 +122,7 @@ def test_a_process_that_was_forked_is_turned_away_and_the_other_one_goes_on(worl
         assert client.get("news").body == BODIES["news"]
 
 
-def test_outside_of_with_it_says_so_and_leaves_no_thread(world):
+def test_outside_of_with_and_after_what_fails_at_the_door_there_is_no_thread(world, tmp_path):
     client = client_of(world)
     with pytest.raises(SessionError, match="is not open in this process"):
         client.get("news")
@@ -159,10 +132,6 @@ def test_outside_of_with_it_says_so_and_leaves_no_thread(world):
     for call in (client.open, lambda: client.get("news"), client.resume, lambda: list(client.play([("news", True)]))):
         with pytest.raises(SessionError):
             call()
-    assert not [thread for thread in threading.enumerate() if thread.name == "onoff-client"]
-
-
-def test_what_fails_at_the_door_leaves_no_thread(tmp_path):
     urls = {name: f"http://127.0.0.1:1/{name}" for name in "ab"}
     with pytest.raises(ChainError, match="not those of the chain"):
         connect_sync(CHAIN, urls=urls, journal=tmp_path / "x").open()

@@ -72,13 +72,6 @@ def test_outlines_with_a_url_become_sources_sorted_by_plain_names(site, tmp_path
     assert len(heads) == 1  # all alike
 
 
-def test_the_order_of_the_list_is_nowhere_in_the_file(site, tmp_path):
-    lines = [f"{site.url}/{name} {name}" for name in ("c", "a", "b")]
-    for text in ("\n".join(lines), "\n".join(reversed(lines))):
-        (tmp_path / "urls.json").unlink(missing_ok=True)
-        assert list(made(text, tmp_path)[1]) == ["a", "b", "c"]
-
-
 def test_a_plain_list_has_names_after_its_urls_or_else_from_them(site, tmp_path, monkeypatch):
     text = f"# mine\n\n{site.url}/one The First\n  {site.url}/two/feed.xml\n"
     _, urls = made(text, tmp_path)
@@ -116,12 +109,6 @@ def test_redirects_are_followed_at_set_up(site, tmp_path):
         assert [request.path for request in site.server.requests] == ["/a", "/b", "/d", "/e?x"]
 
 
-def test_endless_redirects_end(site, tmp_path):
-    site.pages = {"/a": "/a"}
-    refused(f"{site.url}/a A\n{site.url}/b B\n", tmp_path, "line 1 ('A')", "more than 5 times")
-    assert len(site.server.requests) == feeds.MOST_REDIRECTS + 2
-
-
 @pytest.mark.parametrize(
     ("location", "words"),
     [
@@ -138,43 +125,29 @@ def test_a_redirect_to_nowhere_is_an_error_that_names_the_line(site, tmp_path, l
     refused(f"# mine\n{site.url}/a A\n{site.url}/b B\n", tmp_path, "feeds: line 2 ('A')", words)
 
 
-def test_a_redirect_may_not_lead_into_the_network_of_the_reader_nor_away_from_https():
-    for near in (
-        "http://127.0.0.1/",
-        "http://10.0.0.1/",
-        "http://localhost:81/",
-        "http://[::1]/",
-        "http://router/",
-        "http://127.1/",
-        "http://0x7f.0.0.1/",
-        "http://localhost./",
-        "http://router.lan/",
-        "http://[::ffff:10.0.0.1]/",
-    ):
-        with pytest.raises(feeds.CatalogueError, match="in your own network"):
-            feeds.target("http://example.org/a", "http://example.org/b", near)
-        assert feeds.target("http://127.0.0.1:8000/a", "http://127.0.0.1/a", near) == near
+@pytest.mark.parametrize("near", [
+    "127.0.0.1", "10.0.0.1", "localhost:81", "[::1]", "router", "127.1", "0x7f.0.0.1", "localhost.", "router.lan",
+    "[::ffff:10.0.0.1]",
+])  # fmt: skip
+def test_a_redirect_may_not_lead_into_the_network_of_the_reader(near):
+    with pytest.raises(feeds.CatalogueError, match="in your own network"):
+        feeds.target("http://example.org/a", "http://example.org/b", f"http://{near}/")
+    assert feeds.target("http://127.0.0.1:8000/a", "http://127.0.0.1/a", f"http://{near}/") == f"http://{near}/"
+
+
+def test_a_redirect_may_not_lead_away_from_https():
+    safe = "https://example.org/a"
     with pytest.raises(feeds.CatalogueError, match="on the way"):
-        feeds.target("https://example.org/a", "https://example.org/a", "http://example.org/a")
-    assert (
-        feeds.target("http://example.org/a", "http://example.org/a", "https://example.org/a") == "https://example.org/a"
-    )
+        feeds.target(safe, safe, "http://example.org/a")
+    assert feeds.target("http://example.org/a", "http://example.org/a", safe) == safe
 
 
 def test_dead_urls_are_all_named_one_in_a_line_and_all_were_asked(site, tmp_path):
     site.pages = {"/a": 404, "/c": Reply([], close=True), "/d": 304}
     text = "".join(f"{site.url}/{name} {name}\n" for name in "abcd")
-    place = tmp_path / "feeds"
-    told = (
-        f"{place}: line 1 ('a'): '{site.url}/a' answers with 404: correct the URL, or leave it out\n",
-        f"\n{place}: line 3 ('c'): '{site.url}/c' does not answer",
-        f"\n{place}: line 4 ('d'): '{site.url}/d' answers with 304",
-        "\nonoff: error: 3 URLs cannot be used: correct them, or leave them out. Nothing was written\n",
-    )
-    refused(text, tmp_path, *told, lines=4)
+    told = ("line 1 ('a')", "answers with 404", "line 3 ('c')", "does not answer", "line 4 ('d')", "answers with 304")
+    refused(text, tmp_path, *told, "3 URLs cannot be used: correct them, or leave them out", lines=4)
     assert len(site.server.requests) == 4
-    site.pages = {"/c": 404}
-    refused(text, tmp_path, "onoff: error: ", "line 3 ('c')", "answers with 404")
 
 
 def test_two_urls_that_lead_to_the_same_place_are_both_named(site, tmp_path):
@@ -185,12 +158,8 @@ def test_two_urls_that_lead_to_the_same_place_are_both_named(site, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            "http://127.0.0.1:9/a X\nhttp://127.0.0.1:9/b x!\n",
-            ["line 1 ('X') and", "line 2 ('x!') are both called 'x'"],
-        ),
+        ("http://h/a X\nhttp://h/b x!\n", ["line 1 ('X') and", "line 2 ('x!') are both called 'x'"]),
         ("http://h:80/a X\n\nHTTP://H/a Y\n", ["line 1 ('X') and", "line 3 ('Y') have the same URL"]),
-        ("http://127.0.0.1:9/a\n", ["1 URLs"]),
         ("", ["0 URLs"]),
         ("http://127.0.0.1:9/a X\nfeed://x/y Y\n", ["line 2 ('Y')", "http(s)://"]),
         ("http://127.0.0.1:9/a X\nhttp://u:p@x/y Y\n", ["line 2 ('Y')", "password"]),
@@ -198,8 +167,6 @@ def test_two_urls_that_lead_to_the_same_place_are_both_named(site, tmp_path):
         (b"http://127.0.0.1:9/a \xff\n", ["byte 21 is not UTF-8"]),
         ("<html><body/></html>", ["<html>"]),
         ("<opml><body><outline></body></opml>", ["line 1 is not XML (mismatched tag)"]),
-        ("<opml>\n<body>\n<outline xmlUrl='http://x/1'", ["line 3 is not XML"]),
-        ("<opml/>", ["0 URLs"]),
         ('<?xml version="1.0" encoding="no-such"?><opml/>', ["feeds"]),
         ('<opml><outline title="T" xmlUrl="javascript:x"/>\n<outline xmlUrl="http://x/"/></opml>', ["line 1 ('T')"]),
     ],
@@ -229,21 +196,16 @@ def test_entities_are_neither_expanded_nor_fetched(site, tmp_path, declared):
     assert site.server.requests == []
 
 
-def test_a_list_is_bounded(tmp_path, monkeypatch):
+def test_a_list_a_body_and_the_patience_are_bounded(site, tmp_path, monkeypatch):
     monkeypatch.setattr(feeds, "MOST_BYTES", 1000)
-    refused("#" * 1001, tmp_path, "longer than 1000 bytes")
-
-
-def test_a_body_without_end_is_not_read_without_end(site, tmp_path, monkeypatch):
     monkeypatch.setattr(feeds, "BODY_LIMIT", 1000)
-    site.pages = {"/a": reply(b"x" * 5000)}
-    refused(f"{site.url}/a A\n{site.url}/b B\n", tmp_path, "line 1 ('A')", "longer than 1000 bytes")
-
-
-def test_a_server_that_trickles_is_given_up(site, tmp_path, monkeypatch):
     monkeypatch.setattr(feeds, "SECONDS", 0.2)
+    refused("#" * 1001, tmp_path, "longer than 1000 bytes")
+    two = f"{site.url}/a A\n{site.url}/b B\n"
+    site.pages = {"/a": reply(b"x" * 5000)}
+    refused(two, tmp_path, "line 1 ('A')", "longer than 1000 bytes")
     site.pages = {"/a": Reply([b"HTTP/1.1 200 OK\r\n\r\n", *[0.05, b"x"] * 40], close=True)}
-    refused(f"{site.url}/a A\n{site.url}/b B\n", tmp_path, "line 1 ('A')", "not whole after 0.2 seconds")
+    refused(two, tmp_path, "line 1 ('A')", "not whole after 0.2 seconds")
 
 
 def test_a_file_that_is_there_is_overwritten_only_by_force(site, tmp_path):

@@ -7,13 +7,12 @@ The wire must be the same for all of them, and every other source must get its o
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 from contextlib import suppress
 
 import pytest
 
-from clientkit import BODIES, CHAIN, NAMES, OFF, ON, Told, client_with, scene
+from clientkit import BODIES, CHAIN, NAMES, OFF, ON, Told, client_with
 from onoff import Chain, HttpTransport
 from onoff.client.transports import http, web
 from onoff.errors import SourceError, Unavailable
@@ -40,9 +39,8 @@ OTHERS = {
 
 
 @pytest.fixture
-def world(tmp_path):
-    with scene("any", tmp_path) as found:
-        yield found
+def world(any_origin):
+    return any_origin
 
 
 def looks(world, wanted, way, query=SET):
@@ -67,7 +65,7 @@ def looks(world, wanted, way, query=SET):
                 except SourceError as error:
                     got.append((error.status, error.body))
                 world.server.respond = honest
-                await asyncio.sleep(0.6 if query != SET else 0)
+                await asyncio.sleep(0.3 if query != SET else 0)
         return got
 
     return asyncio.run(run()), world.server.recording()
@@ -93,7 +91,7 @@ def test_a_careless_answer_is_the_message_or_the_failure_of_its_own_source(world
 def test_a_second_answer_that_comes_when_a_set_is_over_is_nobodys_message(world):
     """The connection on which it waits is closed before the next request."""
     for wanted in ("sports", VICTIM):
-        late = lambda body: Reply([*reply(body).parts, 0.3, *reply(b"other").parts])  # noqa: E731
+        late = lambda body: Reply([*reply(body).parts, 0.15, *reply(b"other").parts])  # noqa: E731
         got, recording = looks(world, wanted, late, query=(1, 2))
         assert got == [BODIES[wanted]] * 2
         assert [len(connection) for connection in recording] == [1, 1]
@@ -102,13 +100,6 @@ def test_a_second_answer_that_comes_when_a_set_is_over_is_nobodys_message(world)
 def test_an_origin_that_mixed_answers_up_gets_a_connection_for_each_request(world):
     _, recording = looks(world, VICTIM, FRAMINGS["two answers"])
     assert [len(connection) for connection in recording][-len(SET) :] == [1] * len(SET)
-
-
-def test_a_zipped_body_is_unzipped_to_the_limit_only():
-    bomb = gzip.compress(bytes(10**7))
-    with pytest.raises(http.TooLong):
-        web._unzipped(bomb, 10**6)
-    assert web._unzipped(bomb, 10**7) == bytes(10**7)
 
 
 def fetched(serve, steps):
@@ -157,7 +148,7 @@ async def asked(reader):
     return name, b"".join(reply(BODIES[name]).parts)
 
 
-@pytest.mark.parametrize("pause", [0, 0.0005, 0.005, 0.05])
+@pytest.mark.parametrize("pause", [0, 0.0005, 0.005])
 @pytest.mark.parametrize("end", ["close", "abort"])
 def test_a_server_that_ends_connections_without_a_word_is_read_like_any_other(end, pause):
     async def serve(reader, writer):
@@ -212,13 +203,13 @@ def test_more_origins_than_files_are_read(tmp_path):
 def test_a_connection_that_speaks_first_is_not_used():
     """The bytes of a server that answers before it is asked are nobody's message."""
 
-    async def early(reader, writer):
+    async def serve(reader, writer):
         writer.write(WHOLE)
         writer.close()
         await reader.read(1000)
 
     async def run():
-        server, ended = await started(early)
+        server, ended = await started(serve)
         connections = http.Connections(1)
         with pytest.raises(Unavailable):
             await connections.read("GET", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/a", 1000)

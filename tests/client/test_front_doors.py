@@ -7,8 +7,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from clientkit import BODIES, CHAIN, NAMES, ON, TRANSPORTS, faulty, scene
-from onoff import connect, connect_sync
+from clientkit import BODIES, CHAIN, NAMES, ON, faulty
+from onoff import connect
 from onoff.client.status import snapshot
 from onoff.client.timing import SendClock
 from onoff.errors import (
@@ -20,7 +20,7 @@ from onoff.errors import (
     TransportError,
     Unavailable,
 )
-from recordingserver import Reply, reply
+from recordingserver import reply
 
 
 def refused(world, ask):
@@ -40,39 +40,18 @@ def refused(world, ask):
     return found
 
 
-@pytest.mark.parametrize("private", ["off", "", [1], [], 0, 1, 1.0, np.int64(0), np.array([True, False])])
-def test_a_status_that_is_not_true_or_false_is_refused_before_anything_is_drawn(own, private):
-    found = refused(own, lambda client: client.get("news", private=private))
-    assert str(found) == f"private is {private!r}: True or False is needed, or None"
-
-
-def test_true_and_false_of_numpy_are_true_and_false(own):
-    async def run():
-        async with own.client([(0, 1)]) as client:
-            on = await client.get("news", private=np.True_)
-            off = await client.get("sports", next="news", private=np.False_)
-            return on.private, off.private, [(type(row.asked_private), row.asked_private) for row in rows(client)]
-
-    assert asyncio.run(run()) == (True, False, [(bool, True), (bool, False)])
+def test_what_is_no_request_is_refused_before_anything_is_drawn(own):
+    for private in ("off", "", [1], 0, 1.0, np.int64(0), np.array([True, False])):
+        refused(own, lambda client, private=private: client.get("news", private=private))
+    for source in (None, 0, np.int64(1), b"news", ["news"], ""):
+        refused(own, lambda client, source=source: client.get(source))
+        refused(own, lambda client, source=source: client.get("news", next=[source]))
+    for items in (None, 3, "news", ["news"], [("news",)], [("news", "on")], [("news", ON), "sports"], [(None, ON)]):
+        refused(own, lambda client, items=items: client.play(items).__anext__())
 
 
 def rows(client):
     return list(client.journal.steps())
-
-
-@pytest.mark.parametrize("source", [None, 0, np.int64(1), b"news", ["news"], ""])
-def test_a_source_that_is_no_name_is_refused_before_anything_is_drawn(own, source):
-    for ask in (
-        lambda client: client.get(source),
-        lambda client: client.get("news", next=[source]),
-        lambda client: client.play([(source, ON)]).__anext__(),
-    ):
-        refused(own, ask)
-
-
-@pytest.mark.parametrize("items", [None, 3, "news", ["news"], [("news",)], [("news", "on")], [("news", ON), "sports"]])
-def test_requests_that_are_no_pairs_are_refused_before_anything_is_drawn(own, items):
-    assert "is needed" in str(refused(own, lambda client: client.play(items).__anext__()))
 
 
 @pytest.mark.parametrize("wrong", [
@@ -82,57 +61,43 @@ def test_requests_that_are_no_pairs_are_refused_before_anything_is_drawn(own, it
     {"journal": 5}, {"record": 5}, {"sensitive": 5}, {"sensitive": None}, {"cache": []}, {"cache": -1}, {"plans": 5},
     {"promise": 5}, {"promise": ["both"]}, {"server": 5}, {"server": ""}, {"server": None, "urls": 5},
     {"server": None, "urls": []}, {"server": None, "urls": {"a": None}}, {"server": None, "urls": {1: 2, 3: 4}},
-    {"promise": "both", "plans": 5},
+    {"promise": "both", "plans": 5}, {"chain": 5}, {"chain": []}, {"chain": np.eye(2)}, {"urls": {}}, {"server": None},
+    {"transport": "http"}, {"promise": "future"}, {"promise": "both", "sensitive": ["news"]}, {"sensitive": ["newz"]},
+    {"sensitive": "news"}, {"sensitive": [7]}, {"promise": "both", "record": "laws"},
+    {"chain": None, "sensitive": ["news"]}, {"chain": None, "promise": "both"}, {"promise": "all"}, {"cache": "some"},
+    {"keep": ""}, {"keep": -1}, {"keep": "30 days"}, {"keep": "1.5"}, {"keep": True}, {"keep": "9" * 12},
 ])  # fmt: skip
-@pytest.mark.parametrize("door", [connect, connect_sync])
-def test_an_option_that_cannot_be_meant_is_refused_at_the_door(tmp_path, door, wrong):
+def test_an_option_that_cannot_be_meant_is_refused_at_the_door(tmp_path, wrong):
     with pytest.raises(OnoffError):
-        door(CHAIN, **{"server": "http://127.0.0.1:1", "journal": tmp_path / "j", **wrong})
+        connect(**{"chain": CHAIN, "server": "http://127.0.0.1:1", "journal": tmp_path / "j", **wrong})
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("chain", [5, [], np.eye(2), b"x"])
-def test_a_chain_that_is_none_is_refused_at_the_door(tmp_path, chain):
-    with pytest.raises(OnoffError, match="chain"):
-        connect(chain, server="http://127.0.0.1:1", journal=tmp_path / "j")
-
-
-def test_what_is_missing_is_named_at_once_in_words_of_commands_and_of_python(tmp_path):
-    with pytest.raises(OnoffError) as caught:
-        connect(journal=tmp_path / "j")
-    for word in ("--server", "server=", "--urls", "urls="):
-        assert word in str(caught.value)
 
 
 def test_a_client_that_is_not_open_says_how_to_open_it(own):
     client = own.client()
-
-    async def ask(how):
-        with pytest.raises(SessionError) as caught:
-            await how()
-        return str(caught.value)
+    calls = [lambda: client.get("news"), client.resume, lambda: client.play([("news", ON)]).__anext__()]
 
     async def run():
-        calls = [lambda: client.get("news"), client.resume, lambda: client.play([("news", ON)]).__anext__()]
-        early = [await ask(call) for call in calls]
+        for call in calls:
+            with pytest.raises(SessionError, match="use it in `async with"):
+                await call()
         async with client:
             await client.get("news")
-        return early, [await ask(call) for call in (*calls, client.__aenter__)]
+        for call in (*calls, client.__aenter__):
+            with pytest.raises(SessionError, match="make another one"):
+                await call()
 
-    early, late = asyncio.run(run())
-    assert all("use it in `async with" in words for words in early)
-    assert all("make another one" in words for words in late)
+    asyncio.run(run())
 
 
 def test_requests_of_several_tasks_are_made_one_after_the_other_in_the_order_of_the_calls(own):
     wanted = [NAMES[i] for i in (0, 3, 3, 1, 4, 2, 0, 1)]
 
-    async def run():
-        async with own.client() as client:
-            messages = await asyncio.gather(*(client.get(source, private=ON) for source in wanted))
-            return messages, [NAMES[row.request] for row in rows(client)]
+    async def run(client):
+        messages = await asyncio.gather(*(client.get(source, private=ON) for source in wanted))
+        return messages, [NAMES[row.request] for row in rows(client)]
 
-    messages, made = asyncio.run(run())
+    messages, made = own.use(run)
     assert [message.body for message in messages] == [BODIES[source] for source in wanted]
     assert [message.step for message in messages] == list(range(len(wanted)))
     assert made == wanted
@@ -144,13 +109,12 @@ def test_who_waits_behind_a_request_that_stays_pending_draws_nothing(world):
         world.origin, lambda request, _: None if is_catalogue(request) else reply(b"", 503, 9)
     )
 
-    async def run():
-        async with world.client() as client:
-            calls = [client.get("news"), client.get("sports"), client.get("culture")]
-            errors = await asyncio.gather(*calls, return_exceptions=True)
-            return [type(error) for error in errors], [NAMES[row.request] for row in rows(client)]
+    async def run(client):
+        calls = [client.get("news"), client.get("sports"), client.get("culture")]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        return [type(error) for error in errors], [NAMES[row.request] for row in rows(client)]
 
-    assert asyncio.run(run()) == ([Unavailable, PendingRequest, PendingRequest], ["news"])
+    assert world.use(run) == ([Unavailable, PendingRequest, PendingRequest], ["news"])
 
 
 def is_catalogue(request):
@@ -158,15 +122,14 @@ def is_catalogue(request):
 
 
 def test_who_gives_up_waiting_in_line_makes_no_step_and_the_others_keep_their_order(own):
-    async def run():
-        async with own.client() as client:
-            tasks = [asyncio.create_task(client.get(source, private=ON)) for source in NAMES]
-            await asyncio.sleep(0)
-            tasks[1].cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            return [NAMES[row.request] for row in rows(client)]
+    async def run(client):
+        tasks = [asyncio.create_task(client.get(source, private=ON)) for source in NAMES]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return [NAMES[row.request] for row in rows(client)]
 
-    assert asyncio.run(run()) == [NAMES[0], *NAMES[2:]]
+    assert own.use(run) == [NAMES[0], *NAMES[2:]]
 
 
 def test_closing_leaves_the_request_under_way_pending_and_turns_away_who_waits_in_line(own, monkeypatch):
@@ -224,32 +187,6 @@ def test_what_is_given_up_ends_at_a_point_for_the_server_sees_it(own, monkeypatc
     assert snapshot(own.directory / "journal").state.pending is not None
 
 
-@pytest.mark.parametrize("kind", TRANSPORTS)
-@pytest.mark.parametrize("status", [403, 503])
-def test_an_error_says_whether_the_request_is_kept_alike_whatever_was_wanted(tmp_path, kind, status):
-    found = []
-    for wanted in ("news", "culture"):
-        (tmp_path / wanted).mkdir()
-        with scene(kind, tmp_path / wanted) as world:
-            refuses = (lambda _, __: reply(b"", status)) if kind == "own" else (lambda _, __: Reply([], close=True))
-            world.server.respond = faulty(world.origin, lambda r, a, no=refuses: None if is_catalogue(r) else no(r, a))
-
-            async def run(world=world, wanted=wanted):
-                async with world.client(attempts=2) as client:
-                    with pytest.raises(TransportError) as caught:
-                        await client.get(wanted)
-                    return caught.value
-
-            error = asyncio.run(run())
-            port = world.server.url.rsplit(":", 1)[1]
-            found.append((type(error), error.pending, str(error).replace(port, "PORT"), len(world.queries())))
-        assert snapshot(tmp_path / wanted / "journal").state.pending is not None
-    assert found[0] == found[1]
-    assert found[0][1] is True
-    assert "stays pending" in found[0][2]
-    assert "Client.resume() finishes it" in found[0][2]
-
-
 def closed_door(world):
     async def run():
         with pytest.raises(TransportError) as caught:
@@ -275,15 +212,14 @@ def test_at_a_closed_door_nothing_is_asked_and_what_was_pending_stays_so(own, st
 
 
 def test_a_message_of_another_request_is_not_handed_over_as_what_was_pending(own):
-    async def run():
-        async with own.client() as client:
-            with pytest.raises(NothingPending, match="nothing is pending") as caught:
-                await client.resume(last=True)
-            assert caught.value.step == 0
-            await client.get("news")
-            with pytest.raises(NothingPending, match=r"for 'news' in step 0, comes again with resume\(last=True\)"):
-                await client.resume()
-            return await client.resume(last=True)
+    async def run(client):
+        with pytest.raises(NothingPending, match="nothing is pending") as caught:
+            await client.resume(last=True)
+        assert caught.value.step == 0
+        await client.get("news")
+        with pytest.raises(NothingPending, match=r"for 'news' in step 0, comes again with resume\(last=True\)"):
+            await client.resume()
+        return await client.resume(last=True)
 
-    assert asyncio.run(run()).body == BODIES["news"]
+    assert own.use(run).body == BODIES["news"]
     assert sum(map(len, own.queries())) == 1

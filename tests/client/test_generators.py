@@ -15,7 +15,7 @@ import time
 import numpy as np
 import pytest
 
-from clientkit import CHAIN, NAMES, OFF, ON, scene
+from clientkit import CHAIN, NAMES, OFF, ON
 from onoff import connect, plan
 from onoff.past import Step
 from onoff.plans.store import PlanStore
@@ -77,9 +77,8 @@ def stream(world, monkeypatch, promise, **options):
 
 
 @pytest.fixture
-def world(tmp_path):
-    with scene("own", tmp_path) as found:
-        yield found
+def world(own):
+    return own
 
 
 @pytest.mark.parametrize("promise", ["past", "both"])

@@ -11,7 +11,6 @@ from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from clientkit import CHAIN, NAMES, OFF, ON, client_with, scene
@@ -186,14 +185,6 @@ def test_a_row_is_equally_long_whatever_was_wanted_and_drawn(tmp_path, monkeypat
     plain = "onoff.client.journal.numbers_text"
     monkeypatch.setattr(plain, lambda numbers: str([(hex(bound), hex(number)) for bound, number in numbers]))
     assert written(tmp_path / "mutant-0", 0, draws[0]) != written(tmp_path / "mutant-1", 0, draws[-1])
-
-
-def test_numbers_come_back_from_their_text():
-    generator = np.random.default_rng(1)
-    for numbers in [*DRAWS, *RACES, [(int(generator.integers(1, 2**62)), 0)]]:
-        randbelow, left = replaying(numbers_text(numbers))
-        assert [randbelow(bound) for bound, _ in numbers] == [number for _, number in numbers]
-        assert left == []
 
 
 def test_a_bound_that_happens_to_be_a_power_of_two_is_written_as_long_as_any_other():

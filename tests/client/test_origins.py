@@ -168,21 +168,21 @@ def test_an_origin_that_refuses_connections_stops_every_set_with_a_member_of_it_
 def test_an_origin_that_hangs_ends_the_step_of_all_by_the_one_deadline(servers):
     servers.settle()
     servers.both[RIGHT].respond = faulty(
-        servers.origin, lambda request, answer: Reply([1.3]) if request.path == f"/{VICTIM}" else None
+        servers.origin, lambda request, answer: Reply([0.8]) if request.path == f"/{VICTIM}" else None
     )
-    found = servers.watch(wanted=SET[:2], attempts=1, deadline=1.0)  # one at each origin
+    found = servers.watch(wanted=SET[:2], attempts=1, deadline=0.5)  # one at each origin
     assert found[0] == found[1]
     outcome, _, order = found[0]
     assert outcome[0] is Unavailable
-    assert "not whole after 1 seconds" in outcome[1]
+    assert "not whole after 0.5 seconds" in outcome[1]
     assert order == ["sports", "science", "weather"]
 
 
 def test_two_origins_that_are_each_in_time_but_together_are_not(servers):
     servers.settle()
     for server in servers.both:
-        server.respond = faulty(servers.origin, lambda request, answer: Reply([0.3, *answer.parts]))
-    found = servers.watch(wanted=SET[:2], attempts=1, deadline=1.0)
+        server.respond = faulty(servers.origin, lambda request, answer: Reply([0.15, *answer.parts]))
+    found = servers.watch(wanted=SET[:2], attempts=1, deadline=0.5)
     assert [outcome[0] for outcome, _, _ in found] == [Unavailable] * 2
 
 

@@ -38,16 +38,6 @@ def step(state, chain, request, following, private, plans=None):
     return finish(state), pending
 
 
-def test_the_first_request_is_made_on_and_asks_for_everything(chain):
-    begun = begin_both(FIRST, chain, 2, 1, False, None)
-    state, pending = begun.state, begun.pending
-    assert pending.query == (0, 1, 2, 3)
-    assert pending.private
-    assert not pending.asked_private
-    done = finish(state)
-    assert (done.last, done.lag, done.step, done.announced) == (2, 0, 1, None)
-
-
 def test_after_lost_state_only_the_second_full_set_counts_as_on(chain, plans):
     state, first = step(State(), chain, 2, 1, False)
     assert first.query == (0, 1, 2, 3)
@@ -138,18 +128,6 @@ def test_the_state_survives_its_dictionary_and_every_query_holds_its_request(cha
 
 
 # The promise itself: everything sent is independent of what was asked while ON and of all future requests.
-
-
-@pytest.mark.parametrize(
-    "statuses", [(True, False), (True, False, False), (True, True, False), (True, False, True, False)]
-)
-def test_the_whole_stream_is_independent_of_private_and_future_requests(statuses):
-    chain = random_chain("dense", 2 if len(statuses) > 3 else 3, 3)
-    plans = {lag: plan(chain, lag) for lag in (1, 2, 3)}
-    law = joint_law(chain, statuses, plans, lambda lag, last, path, t: (lag + 1, last))
-    bound = sum(plans[lag].rounding_at(lag) for lag in (1, 2, 3)) * 2
-    assert sum(law.values()) == 1
-    assert dependence(law, statuses) <= Fraction(bound)
 
 
 def test_the_same_computation_catches_a_client_that_forgets_the_private_request():

@@ -10,21 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from clientkit import CHAIN, NAMES, OFF, ON, answer_of, client_with, scene
+from clientkit import CHAIN, NAMES, OFF, ON, answer_of, client_with
 from onoff.client import journal as journal_module
-from onoff.client.connect import Settings
 from onoff.client.journal import Journal
-from onoff.client.memory import parse_keep
 from onoff.client.protocol import Begun, Pending, finish
 from onoff.client.status import account
-from onoff.errors import OnoffError
 from onoff.logs.read import read_journal
 
 
 @pytest.fixture
-def world(tmp_path):
-    with scene("own", tmp_path) as found:
-        yield found
+def world(own):
+    return own
 
 
 def read(world, count, keep=None):
@@ -155,14 +151,3 @@ def test_what_is_erased_and_when_depends_on_no_request(tmp_path):
         journal.close()
     assert said[0] == said[1]
     assert any("wal_checkpoint" in text for text in said[0])
-
-
-@pytest.mark.parametrize(("given", "found"), [(0, (0, False)), ("1000", (1000, False)), (" 30d ", (30, True))])
-def test_how_long_to_keep_is_read(given, found):
-    assert parse_keep(given) == found
-
-
-@pytest.mark.parametrize("given", ["", "-1", -1, "30 days", "1.5", True, "9" * 12, "d"])
-def test_what_is_no_time_to_keep_is_refused(given):
-    with pytest.raises(OnoffError, match="30d"):
-        Settings(CHAIN, keep=given)

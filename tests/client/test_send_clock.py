@@ -68,14 +68,6 @@ def test_a_query_leaves_one_point_after_the_point_of_its_call_or_when_it_is_draw
     assert earliest <= point <= latest
 
 
-@pytest.mark.parametrize(("handled", "drawn", "point"), [
-    (0.0, 0.0, 2), (0.049, 0.0, 2), (0.0, 0.099, 2), (0.049, 0.05, 2),  # what takes less than a delay does not show
-    (0.051, 0.0, 3), (0.099, 0.049, 3), (0.0, 0.101, 3), (0.151, 0.0, 5),
-])  # fmt: skip
-def test_what_the_caller_did_and_how_long_the_draw_took_shows_in_whole_points_only(clock, handled, drawn, point):
-    assert left_at(clock, handled, drawn) == pytest.approx(point, abs=0.001)
-
-
 def test_the_end_is_at_a_point_too_and_the_last_milliseconds_are_spent_awake(clock):
     for handled, point in ((0.0, 1), (0.049, 1), (0.051, 2)):
         found = SendClock()
@@ -119,13 +111,3 @@ def given_up_at(clock, handled, patience):
 @pytest.mark.parametrize("handled", [0.001, 0.02, 0.048])
 def test_when_a_call_was_made_that_is_given_up_shows_in_whole_points_only(clock, handled, patience, point):
     assert given_up_at(clock, handled, patience) == pytest.approx(point, abs=0.001)
-
-
-def test_without_a_delay_nothing_waits(clock):
-    found = SendClock()
-    found.restart()
-    before = clock.time
-    asyncio.run(found.after_call(before, 0.0))
-    asyncio.run(found.next_point(0.0))
-    assert clock.time == before
-    assert clock.slept == []

@@ -17,7 +17,7 @@ from sampling import LONG
 
 KINDS = ("dense", "sparse", "periodic", "symmetric")
 PAST = range(252 if LONG else 36)
-BOTH = range(40 if LONG else 8)
+BOTH = range(40 if LONG else 5)
 
 
 def setting(number, most):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sqlite3
 
 import pytest
 
-from clientkit import BODIES, NAMES, OFF, ON, faulty, scene
+from clientkit import BODIES, NAMES, OFF, ON, faulty, planted, public_rows, scene
+from hostilekit import keep_the_wanted_only
 from onoff.client.journal import Journal
 from onoff.errors import OnoffError
 from poison import OWN, WEB
@@ -38,19 +38,6 @@ def web(tmp_path):
     with scene("any", tmp_path) as found:
         found.origin = VersionedOrigin(BODIES)
         yield found
-
-
-def public_rows(path):
-    """What a journal has written, without the request and the reader's state, of which only the length counts."""
-    database = sqlite3.connect(path)
-    tables = [
-        "SELECT * FROM members ORDER BY source",
-        "SELECT step, private, lag, query, bytes, attempts FROM steps ORDER BY step",
-        "SELECT key, length(value) FROM meta ORDER BY key",
-    ]
-    found = [database.execute(table).fetchall() for table in tables]
-    database.close()
-    return found
 
 
 def seen(world, which, poisoned):
@@ -85,19 +72,14 @@ def test_a_poisoned_answer_of_our_server_shows_nothing_of_what_was_wanted(own, p
     assert alike(own, poisoned)
 
 
-def test_a_client_that_stores_the_wanted_answer_alone_is_seen(web, monkeypatch):
-    """Planted: the members that nobody wanted are not kept, so the next query names other versions."""
-    honest = Journal.finish
+def test_a_client_that_stores_the_wanted_answer_alone_is_seen(web):
+    """Planted: the next query names other versions."""
 
-    def finish(self, state, query, answer):
-        wanted = self.state.pending.request
-        at = query.index(wanted)
-        honest(self, state, (wanted,), type(answer)((answer.contents[at],), answer.size))
-
-    def poisoned(request, _):  # noqa: ARG001
+    def not_poisoned(request, _):  # noqa: ARG001
         return None
 
-    assert alike(web, poisoned)
-    monkeypatch.setattr(Journal, "finish", finish)
-    poisoned.__name__ = "mutant"
-    assert not alike(web, poisoned)
+    assert alike(web, not_poisoned)
+    web.directory /= "mutant"
+    web.directory.mkdir()
+    with planted((Journal, "finish", keep_the_wanted_only)):
+        assert not alike(web, not_poisoned)

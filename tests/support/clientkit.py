@@ -8,14 +8,18 @@ with scene("own", tmp_path) as world:                   # or "any"
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from onoff import Chain
 from onoff.client.client import Client, Message
 from onoff.client.connect import connect
+from onoff.client.journal import Journal
 from onoff.client.transports import Answer, Content
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.client.transports.web import HttpTransport
@@ -84,41 +88,48 @@ class World:
             return OnoffTransport(self.server.url, timeout=60)
         return HttpTransport(self.origin.urls(self.server), timeout=60, body_limit=BODY_LIMIT)
 
-    def fingerprint(self) -> str:
-        """What the journal is made for."""
-        return self.origin.catalogue.fingerprint if self.kind == "own" else self.transport().fingerprint
+    def address(self) -> dict[str, object]:
+        """How `connect` is told of the server."""
+        return {"server": self.server.url} if self.kind == "own" else {"urls": self.origin.urls(self.server)}
 
     def client(self, sets: Sequence[tuple[int, ...]] = (), journal: str = "journal", **options: object) -> Client:
         settings = {"delay": 0.001, "attempts": 3, "backoff": 0.01, "first_ever": True, **options}
         return client_with(CHAIN, self.transport(), self.directory / journal, Told(CHAIN, sets), **settings)
+
+    def use(self, ask: Callable[[Client], object], sets: Sequence[tuple[int, ...]] = (), **options: object) -> object:
+        """What a coroutine function makes of an open client."""
+
+        async def run() -> object:
+            async with self.client(sets, **options) as client:
+                return await ask(client)
+
+        return asyncio.run(run())
 
     def play(
         self, items: Sequence[tuple[str, bool]], sets: Sequence[tuple[int, ...]] = (), **options: object
     ) -> list[Message]:
         """A whole stream, with a client of its own."""
 
-        async def run() -> list[Message]:
-            async with self.client(sets, **options) as client:
-                return [message async for message in client.play(items)]
+        async def play(client: Client) -> list[Message]:
+            return [message async for message in client.play(items)]
 
-        return asyncio.run(run())
+        return self.use(play, sets, **options)
 
     def outcome(
         self, ask: Callable[[Client], object], sets: Sequence[tuple[int, ...]] = (), journal: str = "journal"
     ) -> tuple[object, ...]:
         """What a caller sees: a message's place and size, or the error; nothing that tells what was wanted."""
 
-        async def run() -> tuple[object, ...]:
-            async with self.client(sets, journal) as client:
-                try:
-                    await ask(client)
-                except SourceError as error:
-                    return SourceError, error.status, error.body
-                except OnoffError as error:
-                    return type(error), str(error)
-                return ("message",)
+        async def look(client: Client) -> tuple[object, ...]:
+            try:
+                await ask(client)
+            except SourceError as error:
+                return SourceError, error.status, error.body
+            except OnoffError as error:
+                return type(error), str(error)
+            return ("message",)
 
-        return asyncio.run(run())
+        return self.use(look, sets, journal=journal)
 
     def queries(self) -> list[list[bytes]]:
         """The requests that ask for messages, connection by connection."""
@@ -141,3 +152,29 @@ def faulty(honest: Callable[[Request], Reply], fault: Callable[[Request, Reply],
         return fault(request, answer) or answer
 
     return respond
+
+
+@contextmanager
+def planted(*mistakes: tuple[object, str, object]) -> Iterator[None]:
+    """A client with mistakes in it: (class or module, name, what stands there instead)."""
+    with pytest.MonkeyPatch.context() as patch:
+        for place, name, mistake in mistakes:
+            patch.setattr(place, name, mistake)
+        yield
+
+
+def public_rows(path: Path) -> list[list[tuple]]:
+    """What a journal has written, without the request and the reader's state, of which only the length counts."""
+    tables = [
+        "SELECT * FROM members ORDER BY source",
+        "SELECT step, private, lag, query, bytes, attempts FROM steps ORDER BY step",
+        "SELECT key, length(value) FROM meta ORDER BY key",
+    ]
+    with closing(sqlite3.connect(path)) as database:
+        return [database.execute(table).fetchall() for table in tables]
+
+
+def sizes_on_disk(path: Path, journal: Journal) -> tuple[int, list[tuple]]:
+    """Bytes of the log beside an open journal, and of content and pages of every table."""
+    query = "SELECT name, SUM(payload), SUM(pgsize) FROM dbstat GROUP BY name ORDER BY name"
+    return path.with_name(path.name + "-wal").stat().st_size, journal._database.execute(query).fetchall()

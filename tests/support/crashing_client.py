@@ -74,18 +74,9 @@ class WatchedConnection(sqlite3.Connection):
         about_to("commit schema")
         return super().executescript(sql)
 
-    def executemany(self, sql, rows):
-        return super().executemany(sql, rows if self.in_transaction else self._watched(rows))
-
     def close(self):
         about_to("close database")
         super().close()
-
-    @staticmethod
-    def _watched(rows):
-        for row in rows:
-            about_to("commit row")
-            yield row
 
 
 class WatchedOs:

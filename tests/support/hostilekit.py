@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from clientkit import BODIES, NAMES, OFF
+from onoff.client.journal import Journal
 from poison import OWN, WEB
 
 SET = (1, 2, 4)
@@ -64,3 +67,9 @@ def check_resumed(world, journals, query):
         assert world.outcome(finish, journal=f"{journals}-{wanted}") == ("message",)
         assert bodies == [BODIES[NAMES[wanted]]]
         assert world.queries() == [query]
+
+
+def keep_the_wanted_only(self, state, query, answer, honest=Journal.finish):
+    """A mistake to plant as `Journal.finish`: the members that nobody wanted are not kept."""
+    wanted = self.state.pending.request
+    honest(self, state, (wanted,), replace(answer, contents=(answer.contents[query.index(wanted)],)))

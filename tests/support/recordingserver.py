@@ -51,15 +51,11 @@ class Request:
 
 @dataclass
 class Reply:
-    """What is written: bytes, and pauses in seconds. `written` tells how much of it has been.
-
-    `unread` tells that the client hung up before it had read all of it, as far as the socket shows.
-    """
+    """What is written: bytes, and pauses in seconds. `written` tells how much of it has been."""
 
     parts: Sequence[bytes | float]
     close: bool = False
     written: int = field(default=0, init=False)
-    unread: bool = field(default=False, init=False)
 
     @property
     def complete(self) -> bool:
@@ -138,25 +134,20 @@ class RecordingServer:
         self._writers.add(writer)
         mine: list[bytes] = []
         self.connections.append(mine)
-        answer = None
         try:
             while (request := await self._read(reader, mine)) is not None:
                 answer = self.respond(request)
                 for part in answer.parts:
+                    answer.written += 1  # before it leaves: who has it finds it counted
                     if isinstance(part, bytes):
-                        answer.written += 1  # before it leaves: who has it finds it counted
                         writer.write(part)
                         await writer.drain()
                     else:
-                        answer.written += 1
                         await asyncio.sleep(part)
                 if answer.close:
                     return
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ConnectionError):
             pass
-        except ConnectionError:  # a client that closes its socket with bytes left in it resets the connection
-            if answer is not None:
-                answer.unread = True
         finally:
             writer.close()
             self._open -= 1
