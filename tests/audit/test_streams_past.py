@@ -205,17 +205,6 @@ def left_out_at_the_draw(step, request, *place):
     return tuple(x for x in step.draw(request, *place) if x not in step.state.sensitive or x == request)
 
 
-def small_if_sensitive(step, request, *place):
-    """The smallest set has all sensitive sources anyway."""
-    found = step.draw(request, *place)
-    return min(step.sets, key=len) if request in step.state.sensitive else found
-
-
-def full_if_sensitive(step, request, *place):
-    found = step.draw(request, *place)
-    return step.sets[-1] if request in step.state.sensitive else found
-
-
 def twice(step, *place):
     """Large sets are drawn again."""
     found = step.draw(*place)
@@ -230,18 +219,9 @@ MISTAKES = {
     "rows restored from an older step": (THREE, (), "1000", Restored, None, True),
     "sensitive sources missing from one set": (THREE, (1,), "10", stepwise(said=left_out), "sensitive", False),
     "sensitive sources left out when drawing": (THREE, (1,), "10", stepwise(left_out_at_the_draw), "draw", False),
-    "drawn differently when sensitive": (FOUR, (1,), "10", stepwise(small_if_sensitive), "draw", False),
-    "the full set when sensitive": (FOUR, (1,), "10", stepwise(full_if_sensitive), "draw", False),
     "drawn twice": (FOUR, (), "10", stepwise(twice), "draw", False),
     "a unit too few": (THREE, (), "10", stepwise(said=a_unit_too_few), "columns", False),
-    "a statement that covers everything": (
-        THREE,
-        (),
-        "10",
-        stepwise(said=boasting),
-        "coarse",
-        False,
-    ),
+    "a statement that covers everything": (THREE, (), "10", stepwise(said=boasting), "coarse", False),
 }
 
 

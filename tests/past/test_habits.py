@@ -277,12 +277,3 @@ def test_nothing_is_counted_from_sets_or_into_private_requests():
         habits = habits.asked(query, private)
     assert habits.transitions.sum() == 0
     assert habits.asked((1,), False).transitions[2, 1] == 1
-
-
-def test_a_chain_that_is_stated_as_exact_stays():
-    habits = Habits(Chain(np.full((3, 3), 1 / 3)), "known")
-    rng = np.random.default_rng(7)
-    for x in rng.integers(3, size=200):
-        habits = habits.asked((int(x),), private=False)
-    assert habits.chain == Chain(np.full((3, 3), 1 / 3))
-    assert habits.stage == "known"

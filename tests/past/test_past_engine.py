@@ -184,16 +184,6 @@ def test_names_or_indices_say_what_is_sensitive():
             PastState.start(chain, wrong)
 
 
-def test_if_all_sources_are_sensitive_every_request_asks_for_everything():
-    state = PastState.start(random_chain("dense", 3, 1), range(3))
-    step = state.prepare()
-    assert (step.sets, step.cost, step.lower_bound, step.rounding) == (((0, 1, 2),), 3.0, 3.0, 0.0)
-    assert step.draw(1, 2) == (0, 1, 2)
-    after = state.advance(step, (0, 1, 2))
-    assert after.context(1, 2, private=False) == after.joined[1]
-    assert np.array_equal(after.rows[after.joined[1]], state.chain.P[1])
-
-
 def test_a_context_without_an_open_request_ends_at_its_step():
     chain = Chain([[0, 1, 0], [0.5, 0, 0.5], [0.2, 0.3, 0.5]])
     state = PastState.start(chain, [1])
@@ -206,12 +196,6 @@ def test_a_context_without_an_open_request_ends_at_its_step():
     assert after.place[0] == -1
     with pytest.raises(PlanError, match="no reader"):
         after.context(2, 0, private=False)
-
-
-def test_if_no_open_request_is_possible_only_the_sensitive_sources_are_asked_for():
-    chain = Chain([[0, 1, 0], [1, 0, 0], [0.5, 0.5, 0]])  # 2 is never asked for again
-    step = PastState.start(chain, [0, 1]).prepare()
-    assert (step.sets, step.contexts, step.cost) == (((0, 1),), (), 2.0)
 
 
 def test_impossible_requests_foreign_steps_and_unknown_queries_are_errors():
@@ -254,18 +238,6 @@ def test_a_state_of_another_chain_or_with_damaged_parts_is_refused():
         PastState.from_dict(chain, {key: value for key, value in data.items() if key != "rows"})
 
 
-def test_states_cannot_be_changed():
-    state = PastState.start(random_chain("dense", 3, 1))
-    with pytest.raises(ValueError, match="read-only"):
-        state.rows[0, 0] = 1.0
-
-
-def test_equal_rows_are_one_context_from_the_start():
-    state = PastState.start(Chain([[0.25, 0.75], [0.25, 0.75]]))
-    assert len(state.rows) == 1
-    assert state.prepare().cost == pytest.approx(1)
-
-
 # Long streams
 
 
@@ -277,14 +249,6 @@ def test_a_long_stream_keeps_few_contexts_and_a_small_rounding(sensitive):
     assert max(step.rounding for _, step, *_ in found) < 1e-11
     assert len(json.dumps(found[-1][0].as_dict())) < 20_000
     assert sum(step.cost for _, step, *_ in found) <= 1.02 * sum(step.lower_bound for _, step, *_ in found)
-
-
-@pytest.mark.parametrize(("concentration", "n"), [(5, 30), (1, 40), (1, 17)])
-def test_every_step_costs_hardly_more_than_its_bound(concentration, n):
-    chain = Chain(np.random.default_rng(1).dirichlet(np.full(n, concentration), n))
-    found = list(walk(chain, (), 6, 2))
-    assert max(step.cost / step.lower_bound for _, step, *_ in found) <= 1.02
-    assert found[-1][1].cost < 0.6 * found[0][1].cost
 
 
 # Merging, sharing, floors

@@ -6,7 +6,6 @@ import math
 from fractions import Fraction
 from itertools import product
 
-import numpy as np
 import pytest
 
 from exactstreams import (
@@ -22,7 +21,6 @@ from exactstreams import (
     stream_law,
     told_before,
 )
-from onoff.past import contexts as filters
 
 TWO = chain_of([[7, 3], [2, 8]])
 THREE = chain_of([[1, 3, 2], [2, 1, 5], [4, 1, 1]])
@@ -70,24 +68,6 @@ def test_the_rows_of_the_filter_are_the_conditional_laws(P, sensitive, steps):
                     assert row == reference.rows(queries)[g[last], last]
 
 
-def test_a_context_without_mass_outside_the_sensitive_sources_drops_out():
-    P = chain_of([[0, 1, 1], [1, 1, 1], [1, 1, 1]])  # after 0 only 1 and 2
-    statuses, sensitive = (True, False, False), frozenset({1, 2})
-    reference = Reference(P, statuses, sensitive, by_quantiles)
-    joint = stream_law(P, statuses, reference.draw)
-    [first] = {queries[:1] for _, queries in joint}
-    assert (0, 0) in reference.rows(first)
-    assert (0, 0) not in reference.open_rows(first)
-    for queries in {queries[:2] for _, queries in joint}:
-        assert (0, 0) not in reference.rows(queries)
-    assert largest_distance(joint, statuses, sensitive) == 0
-    # Where nothing outside is possible in any context, R is empty.
-    alternating = chain_of([[0, 1], [1, 0]])
-    reference = Reference(alternating, (True, False, False), frozenset({0, 1}), by_quantiles)
-    joint = stream_law(alternating, (True, False, False), reference.draw)
-    assert {queries[1] for _, queries in joint} == {frozenset({0, 1})}
-
-
 def test_queries_before_a_private_request_may_predict_it():
     statuses = (True, False, True)
     reference = Reference(THREE, statuses, frozenset(), by_quantiles)
@@ -113,60 +93,6 @@ def test_a_step_costs_at_least_the_peaks_of_the_rows():
                     assert cost >= bound
                     tight += cost == bound and len(outside) > 1
     assert tight > 10
-
-
-# The filter of the engine, in fractions
-
-
-class Engine(Reference):
-    """The reference with the functions of `onoff.past.contexts` in the place of its own filter."""
-
-    def open_rows(self, queries):
-        rows = {c: row for c, row in self.rows(queries).items() if set(row) - self.sensitive}
-        outside = np.array([x not in self.sensitive for x in range(len(self.P))])
-        table = filters.restricted(
-            np.array([self._line(row) for row in rows.values()]).reshape(-1, len(outside)), outside
-        )
-        return {c: _entries(line, np.flatnonzero(outside)) for c, line in zip(rows, table, strict=True)}
-
-    def filtered(self, queries):
-        found, t = super().filtered(queries), len(queries) - 1
-        if not self.statuses[t]:
-            encoders, R = self.step(queries[:t])[1], queries[t] - self.sensitive
-            for c, row in self.open_rows(queries[:t]).items():
-                if c in found:
-                    units = self._line({x: p * encoders[c][x].get(R, Fraction(0)) for x, p in row.items()})
-                    totals = self._line(row)
-                    totals[totals == 0] = Fraction(1)
-                    belief = filters.conditioned(self._line(row)[None], units[None], totals[None])
-                    found[c] = _entries(filters.moved(belief, np.array(self.P, dtype=object))[0], range(len(self.P)))
-        return found
-
-    def _line(self, row):
-        return np.array([row.get(x, Fraction(0)) for x in range(len(self.P))], dtype=object)
-
-
-def _entries(line, sources):
-    return {int(x): p for x, p in zip(sources, line, strict=True) if p}
-
-
-@pytest.mark.parametrize(
-    ("P", "sensitive", "steps"), [(THREE, {}, 4), (THREE, {2}, 4), (ZEROS, {1}, 4), (PERIODIC, {3}, 3)]
-)
-def test_with_the_filter_of_the_engine_no_query_tells_anything(P, sensitive, steps):
-    for statuses, secret, _, joint in streams(P, sensitive, steps, client=Engine):
-        assert largest_distance(joint, statuses, secret) == 0
-
-
-def test_a_filter_of_the_engine_that_forgets_the_row_is_seen(monkeypatch):
-    def forgets(rows, units, totals):  # noqa: ARG001
-        return (units / totals) / (units / totals).sum(axis=1, keepdims=True)
-
-    monkeypatch.setattr(filters, "conditioned", forgets)
-    found = [
-        largest_distance(joint, statuses, secret) for statuses, secret, _, joint in streams(THREE, {}, 3, client=Engine)
-    ]
-    assert max(found) > Fraction(1, 50)
 
 
 # Mutants: the referee must see them
@@ -416,55 +342,3 @@ def test_whole_units_put_a_query_off_by_at_most_a_unit_for_each_source_given_any
     reference = Reference(P, statuses, sensitive, in_units(units))
     joint = stream_law(P, statuses, reference.draw)
     assert 0 < off_by(reference, joint, statuses, sensitive) <= Fraction(len(P) - len(sensitive), units)
-
-
-def to_thousandths(row):
-    """Whole thousandths: rounded down, and the likeliest source takes the rest."""
-    units = {x: Fraction(math.floor(1000 * p), 1000) for x, p in row.items()}
-    likeliest = max(row, key=row.__getitem__)
-    units[likeliest] += 1 - sum(units.values())
-    return units
-
-
-def in_thousandths(rows):
-    return rarely_everything({c: to_thousandths(row) for c, row in rows.items()}, lambda _: in_units(1000)(rows))
-
-
-class MovesByTheUnits(Reference):
-    """The mistake: rows move on by the whole units of the table instead of their own probabilities."""
-
-    def open_rows(self, queries):
-        return {c: to_thousandths(row) for c, row in super().open_rows(queries).items()}
-
-
-def test_rows_that_move_by_the_units_of_the_table_are_off_by_far_more():
-    # Given 0 the source 3 has 1.9 units and gets one; after the full set it is likelier than the units say.
-    P = chain_of([[0, 0, 9981, 19], [0, 0, 9990, 10], [1, 0, 0, 0], [0, 1, 0, 0]])
-    statuses, unit = (True, False, False), Fraction(4, 1000)
-    right, wrong = (client(P, statuses, frozenset(), in_thousandths) for client in (Reference, MovesByTheUnits))
-    good, bad = (off_by(c, stream_law(P, statuses, c.draw), statuses, frozenset()) for c in (right, wrong))
-    assert good <= unit
-    assert bad > 30 * unit
-
-
-@pytest.mark.parametrize("n", [3, 17])
-def test_rows_in_floats_are_off_by_a_rounding_for_each_operation_and_no_more(n):
-    rng = np.random.default_rng(n)
-    P = rng.dirichlet(np.full(n, 0.3), n)
-    exact = [[Fraction(float(p)) for p in row] for row in P]
-    row = P[0].copy()
-    true = list(exact[0])
-    for t in range(1, 13):
-        units = rng.integers(1, 2**20, (n, 2))  # of a set R, and of all sets
-        units[:, 1] += units[:, 0]
-        row = row / row.sum()
-        row = (row * (units[:, 0] / units[:, 1])) @ P
-        row = row / row.sum()
-        weighted = [p * Fraction(int(a), int(b)) for p, (a, b) in zip(true, units, strict=True)]
-        true = [sum(w * exact[x][y] for x, w in enumerate(weighted)) for y in range(n)]
-        ratios = [Fraction(float(p)) / q for p, q in zip(row, true, strict=True)]
-        spread = max(ratios) / min(ratios) - 1
-        assert 0 < spread <= Fraction(math.expm1(2 * t * (n + 4) * 2.0**-53))
-        total = sum(true)
-        apart = sum(abs(Fraction(float(p)) - q / total) for p, q in zip(row, true, strict=True)) / 2
-        assert apart <= spread + n * Fraction(1, 2**53)
