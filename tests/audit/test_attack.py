@@ -70,15 +70,6 @@ def test_naive_clients_are_caught_and_ours_is_not():
     assert decoys.private.guessed > decoys.private.guessed_before
 
 
-def test_a_naive_client_on_the_same_requests_stands_beside():
-    rng = np.random.default_rng(4)
-    path, seen = seen_of(Announced(3, [plan(CHAIN, 1)]), CHAIN, switched(200, rng), rng)
-    naive = naive_steps(3, [step.private for step in seen], path)
-    assert all(step.query == ((0, 1, 2) if step.private else (x,)) for step, x in zip(naive, path, strict=True))
-    assert attack(CHAIN, "both", naive, truth=path).succeeded
-    assert not attack(CHAIN, "both", seen, rounding=200 * 2.0**-40, truth=path).succeeded
-
-
 def test_a_leak_as_small_as_rounding_is_allowed_and_a_larger_one_is_not(monkeypatch):
     seen = [Seen(True, (0, 1, 2), Everything(3).on())] * 4
     honest = module.infer

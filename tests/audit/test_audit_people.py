@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clientstreams import random_habits, simulate
 from clikit import call, interrupt
 from onoff import Chain, OnoffError, plan
 from onoff.apps.cli.audit.people import people as command
@@ -25,14 +26,9 @@ from onoff.audit.people import audit_people, estimate_leak, private_runs, replay
 from onoff.logs.habits import split_people
 from onoff.model.requests import Requests
 from onoff.past import PastState
-from onoff.plans.race import race_plan
 from oracles import random_chain
 
 ONOFF = Path(sys.executable).with_name("onoff")
-
-
-def random_habits(n, rng):
-    return Requests(*(rng.dirichlet(np.ones(n), shape) for shape in ((), n, (n, n))))
 
 
 def echo(n, faith=0.9):
@@ -41,15 +37,6 @@ def echo(n, faith=0.9):
     for a in range(n):
         second[a, :, (a + 1) % n] += faith
     return Requests(np.full(n, 1 / n), np.full((n, n), 1 / n), second)
-
-
-def simulate(habits, steps, rng):
-    """Draw the requests of a person with these habits."""
-    path = [int(rng.choice(len(habits.start), p=habits.start))]
-    for t in range(steps - 1):
-        moves = habits.moves(t)
-        path.append(int(rng.choice(len(habits.start), p=moves[path[-2] if len(moves) > 1 else 0, path[-1]])))
-    return np.array(path, dtype=np.intp)
 
 
 def chance_of(habits, path):
@@ -120,13 +107,6 @@ def test_every_figure_of_a_score_is_that_of_all_paths(name, order, monkeypatch):
         assert found[figure] == pytest.approx(value, abs=1e-9), figure
     assert found["bits"] == pytest.approx(figures["before"] + figures["after"], abs=1e-9)
     assert (found["hidden"], found["messages"]) == (len(steps), sum(map(len, asked)))
-
-
-def test_queries_that_the_model_calls_impossible_are_an_error():
-    stays = Requests(np.ones(2) / 2, np.eye(2))
-    seen = replay(Naive(2), np.array([0, 0, 1]), [True, False, False], np.random.default_rng(0))
-    with pytest.raises(OnoffError, match=r"step 2: .* impossible"):
-        score(stays, seen, np.array([0]))
 
 
 def test_statuses_switch_at_the_rate_and_begin_and_end_on():
@@ -267,29 +247,14 @@ def test_json_is_the_same_however_many_processes_attack(people, tmp_path):
     ("options", "words"),
     [
         ({"min_length": 10}, "0 sequences of 10 to 200 requests are left"),
-        ({"min_length": 8, "max_length": 7}, "less than --min-length"),
         ({"lags": "2"}, "a plan for lag 1 is needed"),
         ({"scheme": "race"}, "no table"),
-        ({"scheme": "best"}, "no scheme 'best'"),
-        ({"chain": Path("none.csv")}, "cannot be read"),
         ({"promise": "future"}, "choose both or past"),
     ],
 )
 def test_errors_say_what_to_do(people, options, words):
     with pytest.raises(OnoffError, match=words):
         command(people, **options)
-
-
-def test_errors_of_the_front_door_say_what_to_do(tmp_path):
-    parts = split_people([["a", "b"] * 4] * 8)
-    race = race_plan(parts.chain, 1, draws=2)
-    for words, arguments in {"no table": ([race],), "no plans": (), "give a share": ([], PastState.start)}.items():
-        with pytest.raises(OnoffError, match=words):
-            audit_people(parts, *arguments, share=1.0 if words == "give a share" else 0.2)
-    (tmp_path / "many").write_text("\n".join(" ".join(f"s{10 * i + j}" for j in range(10)) for i in range(7)))
-    done = run(tmp_path / "many")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.startswith("onoff: error: 70 sources")
 
 
 def test_ctrl_c_prints_what_was_reached(people, tmp_path):

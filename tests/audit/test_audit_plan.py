@@ -38,7 +38,6 @@ CHAIN = hollow(5)
 PLAN = plan(CHAIN, 1)
 LATER = plan(CHAIN, 3)
 SPARSE = Chain([[0.5, 0.5, 0, 0], [0, 0.25, 0.75, 0], [0.5, 0, 0, 0.5], [0.25, 0, 0.75, 0]], list("abcd"))
-FULL = tuple(range(5))
 RACE = race_plan(CHAIN, 1, randbelow=random.Random(0).randrange)
 
 
@@ -132,13 +131,6 @@ def test_any_multipliers_prove_what_fractions_say(chain, lag, data):
         assert proved(above) < Fraction(above)
 
 
-def test_a_plan_whose_lag_takes_for_ever_is_a_finding_of_its_own(tmp_path):
-    file = tmp_path / "far.json"
-    plan(SPARSE, 1).save(file)
-    [finding] = audit_plan(SPARSE, file, Plan.load, lags=[10**8]).findings
-    assert finding.rule == "unchecked"
-
-
 def test_claims_and_multipliers_out_of_all_proportion_prove_nothing(monkeypatch):
     """64-bit integers wrap around, and CP-SAT takes no others: neither may prove a forger's bound, or end the audit."""
     exact, cuts = LagRows(SPARSE, 1), [(x,) for x in range(SPARSE.n)]
@@ -211,51 +203,34 @@ def put(*path_and_value):
 
 TAMPERINGS = {
     "a unit vanishes": (PLAN, put("masses", 0, lambda mass: mass - 1), "law"),
-    "a unit too many": (PLAN, put("denominator", lambda D: D - 1), "law"),
-    "no mass": (PLAN, put("masses", 0, 0), "law"),
     "a mass of True": (PLAN, put("masses", 0, True), "law"),
     "a set twice": (PLAN, twice, "law"),
-    "an empty set": (PLAN, put("sets", 0, []), "law"),
     "an unsorted set": (PLAN, put("sets", -2, lambda q: q[::-1]), "law"),
-    "an unknown source": (PLAN, put("sets", 0, [5]), "law"),
     "no full set": (PLAN, lambda data: (data["sets"].reverse(), data["masses"].reverse()), "law"),
     "the full set made small": (PLAN, lambda data: moved(data, -1, 0, data["masses"][-1] - 2), "law"),
     "a law below the bound": (PLAN, needed_to_smaller, "cost"),
     "sets exchanged": (PLAN, sets_exchanged, "encoder"),
     "lag lowered": (LATER, put("lag", 1), "encoder"),
     "bound raised": (PLAN, put("certificate", "bound", lambda bound: bound * (1 + 1e-6)), "bound"),
-    "bound raised by a little": (PLAN, put("certificate", "bound", lambda bound: bound * (1 + 1e-12)), "bound"),
-    "bound of zero": (PLAN, put("certificate", "bound", 0.0), "bound"),
     "multipliers halved": (PLAN, put("certificate", "weights", lambda all: [w // 2 for w in all]), "bound"),
-    "a multiplier raised": (PLAN, put("certificate", "weights", 0, lambda w: w + 2**30), "bound"),
     "a negative multiplier": (PLAN, put("certificate", "weights", 0, -1), "bound"),
     "multipliers of no size": (PLAN, put("certificate", "weights", 0, 2**62), "bound"),
     "a cut dropped": (PLAN, cut_dropped, "bound"),
-    "weights without cuts": (PLAN, put("certificate", "cuts", []), "bound"),
     "another kind": (PLAN, put("certificate", {"kind": "outer", "bound": 1.9, "cuts": [], "weights": []}), "bound"),
     "sizes, not symmetric": (PLAN, put("certificate", lambda c: {**c, "kind": "sizes", "weights": [0] * 5}), "bound"),
     "another chain": (PLAN, put("chain", "0" * 64), "chain"),
-    "no chain": (PLAN, put("chain", None), "chain"),
     "version 1": (PLAN, put("version", 1), "file"),
-    "a version to come": (PLAN, put("version", 99), "file"),
     "a coarse denominator": (PLAN, lambda data: data.update(sets=[[0, 1, 2, 3, 4]], masses=[999], denominator=999),
                              "coarse"),
-    "a huge lag": (PLAN, put("lag", 10**400), "file"),
-    "a lag of True": (PLAN, put("lag", True), "file"),
-    "no scheme": (PLAN, put("scheme", None), "file"),
     "sets of text": (PLAN, put("sets", "01"), "law"),
-    "no certificate": (PLAN, put("certificate", None), "file"),
     "a bound too large for floats": (PLAN, put("certificate", "bound", 10**400), "file"),
-    "version 2.0": (PLAN, put("version", 2.0), "file"),
     "race: bound raised": (RACE, put("lower_bound", lambda bound: bound * (1 + 1e-6)), "bound"),
-    "race: cost above": (RACE, race_cost(RACE.cost + 0.5), "race cost"),
     "race: cost below": (RACE, race_cost(RACE.cost - 0.5), "race cost"),
     "race: cost below in a wide interval": (RACE, lambda data: data.update(cost=1.0, interval=[1.0, 15.0]),
                                             "race cost"),
     "race: an interval elsewhere": (RACE, put("interval", [0.1, 0.2]), "file"),
     "race: a wide interval": (RACE, put("interval", [RACE.cost - 1, RACE.cost + 1]), "race interval"),
     "race: cost below the bound": (RACE, lambda data: data.update(cost=1.0, interval=[0.9, 1.1]), "race bound"),
-    "race: three ends": (RACE, put("interval", [0.1, 0.2, 9.0]), "file"),
 }  # fmt: skip
 
 
@@ -304,11 +279,6 @@ def test_nothing_in_a_file_makes_the_audit_crash(data):
     audit(CHAIN, signed(forged), draws=100)
 
 
-def test_the_name_of_a_file_and_its_lag_agree(tmp_path):
-    PLAN.save(tmp_path / "lag-2.plan.json")
-    assert rules(audit_plan(CHAIN, tmp_path / "lag-2.plan.json", Plan.load)) == {"file"}
-
-
 # An exhibit that lies in memory.
 
 
@@ -352,8 +322,7 @@ def undecodable(table):
 @pytest.mark.parametrize(
     ("change", "rule"),
     [(within_a_row, "columns"), (between_rows, "rounding"), (undecodable, "decoding"),
-     (lambda table: table.astype(float), "encoder"), (lambda table: table[:-1], "encoder"),
-     (lambda table: -table, "encoder"), (lambda table: 0 * table, "columns"), (lambda table: table << 10, "columns")],
+     (lambda table: table.astype(float), "encoder"), (lambda table: -table, "encoder")],
 )  # fmt: skip
 def test_an_encoder_that_is_off_is_caught_in_its_context(change, rule):
     found = finding(audit(CHAIN, PLAN, load=lambda _: altered(PLAN, change)), rule)
@@ -452,25 +421,13 @@ def test_a_statement_from_draws_that_saw_a_rare_large_query_is_no_lie():
     assert accused == 0
 
 
-def past_without_the_request(x, last, k, lag, below):
-    """A race at a larger lag that draws the earlier source without looking at the request."""
-    earlier = last if lag == RACE.lag else next(j for j in range(5) if below(2) or j == 4)
-    return RACE.draw(x, earlier, k, RACE.lag, below)
-
-
 RACE_MISTAKES = {
-    "the first winner": lambda *place: RACE.draw(*place)[:1],
     "no race at all": lambda x, last, k, *rest: tuple(sorted({x, k, (x + 1) % 5})),
     "the last request beside": lambda x, last, *rest: tuple(sorted({last, *RACE.draw(x, last, *rest)})),
-    "other numbers": lambda x, last, k, lag, below: RACE.draw(x, last, k, lag, lambda bound: bound // 3),
-    "the past without the request": past_without_the_request,
 }
 TABLE_MISTAKES = {
-    "everything if nothing changed": lambda x, last, *rest: FULL if x == last else PLAN.draw(x, last, *rest),
     "a bound too small": lambda *place: PLAN.draw(*place[:-1], lambda bound: place[-1](bound - 1)),
-    "the first number of a part": lambda *place: PLAN.draw(*place[:-1], lambda bound: max(0, place[-1](bound) - 1)),
     "seeded from the request": lambda x, *rest: PLAN.draw(x, *rest[:-1], random.Random(x).randrange),
-    "another next": lambda x, last, k, *rest: PLAN.draw(x, last, 0, *rest),
     "the smaller of two": lambda *place: min(PLAN.draw(*place) for _ in range(2)),
 }
 
@@ -512,10 +469,7 @@ def test_the_command_prints_a_certificate_for_each_plan(store, tmp_path):
     assert "25 of 25 contexts" in done.stdout
     done = run(tmp_path / "chain.json", store.directory, "--json")
     found = json.loads(done.stdout)
-    assert [(each["lag"], each["valid"], each["cost"]) for each in found] == [
-        (1, True, PLAN.cost),
-        (3, True, LATER.cost),
-    ]
+    assert [(each["lag"], each["cost"]) for each in found if each["valid"]] == [(1, PLAN.cost), (3, LATER.cost)]
 
 
 def test_a_store_is_left_out_for_what_its_plans_say_not_for_what_it_says_of_itself(store, tmp_path):
@@ -542,12 +496,9 @@ def test_the_command_exits_with_1_and_names_the_witness(store, tmp_path):
     assert f"{store.path(3)}: verified" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [["nowhere.csv", "."], ["chain.json", "nowhere"], ["chain.json", "empty"],
-                                       ["chain.json", "plans", "--at", "x"], ["chain.json"]])  # fmt: skip
-def test_wrong_use_exits_with_2(store, tmp_path, arguments):  # noqa: ARG001
-    (tmp_path / "empty").mkdir()
-    paths = [tmp_path / word if not word.startswith("-") and word != "x" else word for word in arguments]
-    done = run(*paths)
-    assert done.returncode == 2
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("words", [["none", "."], ["chain.json", "none"], ["chain.json", "plans", "--at", "x"]])
+def test_wrong_use_exits_with_2(tmp_path, words):
+    done = call("audit", "plan", *words, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith("onoff: error: ")
-    assert done.stderr.count("\n") == 1

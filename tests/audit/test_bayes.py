@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-import subprocess
-import sys
 import tracemalloc
 from collections import Counter
 from fractions import Fraction
 from itertools import combinations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import onoff
 from clientstreams import bits, statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import bayes
@@ -30,7 +25,6 @@ from sampling import examples
 
 CHAIN = Chain([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])
 ENDS = Chain([[0, 1, 0], [0.5, 0, 0.5], [0, 0, 1]])  # zeros and an absorbing end
-PLAYERS = {"schemes", "plans", "client", "past"}
 CASES = [
     (random_chain("dense", 3, 1), (), "10010"),
     (random_chain("dense", 3, 1), (1,), "100010"),
@@ -148,27 +142,6 @@ def test_beliefs_about_an_engine_are_those_of_its_own_paths_and_freeze_at_each_h
         assert np.abs(found.some_at - found.some_before).max() < 1e-14
 
 
-def test_what_queries_before_a_private_request_tell_is_not_nothing():
-    chain = random_chain("dense", 3, 1)
-    client = Past(PastState.start(chain), 3)
-    _, steps, queries = stream(client, chain, statuses("10001"), np.random.default_rng(1))
-    found = infer(Requests.of_chain(chain), statuses("10001"), seen(steps, queries).__getitem__)
-    before, own, later = bits(found, 4)
-    assert before > 1e-3
-    assert max(own, later) < 1e-30
-
-
-def test_only_clients_that_leak_move_beliefs_about_private_requests():
-    private, rng = statuses("110010"), np.random.default_rng(3)
-    planned = Announced(3, [plan(CHAIN, 1)])
-    for client in (planned, Naive(3), Decoys(3, 1), Everything(3)):
-        _, steps, queries = stream(client, CHAIN, private, rng)
-        found = infer(Requests.of_chain(CHAIN), private, seen(steps, queries).__getitem__)
-        np.testing.assert_allclose(found.prior, [CHAIN.stationary()] * 6, rtol=1e-12)
-        learned = np.abs(found.after - found.prior)[private].max()
-        assert (learned < 1e-11) == (client.name in ("both", "everything"))
-
-
 def test_a_query_that_cannot_have_been_drawn_silences_the_stream_until_privacy_is_on():
     chain = random_chain("dense", 4, 2)
     client, private = Past(PastState.start(chain, (1,)), 4, (1,)), statuses("1000010")
@@ -265,12 +238,3 @@ def test_the_cheapest_plan_that_fits_serves_a_lag_and_a_race_says_nothing():
     assert (step.silent, step.contexts, step.view((0, 1)).chances.tolist()) == (True, 3, [[[1.0]]])
     with pytest.raises(OnoffError, match="no plan for lag 1 or less"):
         serving([dear], 1)
-
-
-def test_the_referee_does_not_load_the_player():
-    """Import contracts say the same of every import by itself."""
-    audit = Path(onoff.__file__).parent / "audit"
-    modules = ", ".join(f"onoff.audit.{file.stem}" for file in audit.glob("[!_]*.py"))
-    code = f"import sys, {modules}; print([m for m in sys.modules if m.startswith('onoff.')])"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    assert not {name.split(".")[1] for name in ast.literal_eval(done.stdout.decode())} & PLAYERS

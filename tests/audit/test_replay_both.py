@@ -32,19 +32,6 @@ FULL = tuple(range(CHAIN.n))
 # Draws: the rules are kept, the number is not followed.
 
 
-def unlikely_pair_as_full_set(honest, plan, request, last, next, lag, below):
-    return FULL if CHAIN.P[request, next] < 0.1 else honest(plan, request, last, next, lag, below)
-
-
-def seeded(honest, plan, request, last, next, lag, below):  # noqa: ARG001
-    return honest(plan, request, last, next, lag, random.Random(f"{request} {last}").randrange)
-
-
-def singleton_redrawn(honest, plan, *context):
-    query = honest(plan, *context)
-    return honest(plan, *context) if len(query) == 1 else query
-
-
 def remembering():
     """A client that keeps its draws for ever, across restarts."""
     kept = {}
@@ -65,35 +52,12 @@ def sometimes_openly(share):
     return openly
 
 
-def next_ignored(honest, plan, request, last, next, lag, below):  # noqa: ARG001
-    """The most likely next request is taken for the next one."""
-    return honest(plan, request, last, int(CHAIN.P[request].argmax()), lag, below)
-
-
 def lag_too_high_in_secret(honest, plan, request, last, next, lag, below):
     return honest(plan, request, last, next, lag + 1, below)
 
 
-def free_after_two_steps(honest, plan, request, last, next, lag, below):
-    return (request,) if lag > 2 else honest(plan, request, last, next, lag, below)
-
-
 def biased_sampler(honest, plan, *context):
     return min((honest(plan, *context) for _ in range(2)), key=len)
-
-
-def smallest_in_one_of_a_hundred(honest, plan, request, *context):
-    """A hundredth of the draws take the smallest set that holds the request, with its number noted."""
-    query = honest(plan, request, *context)
-    coin = random.Random(str((request, context[:3])))
-    return min((q for q in plan.sets if request in q), key=len) if coin.random() < 0.01 else query
-
-
-def full_set_for_the_unlikely(honest, plan, request, last, next, lag, below):
-    """Requests of few units get the full set, as in a client that shuns rare rows."""
-    query = honest(plan, request, last, next, lag, below)
-    row = plan.encoder(last, next, lag).toarray()[request]
-    return FULL if row.sum() < 0.05 * plan.denominator else query
 
 
 def bound_off_by_one(honest, plan, *context):
@@ -102,18 +66,10 @@ def bound_off_by_one(honest, plan, *context):
 
 
 DRAWS = {
-    "an unlikely pair as the full set": (unlikely_pair_as_full_set, 200),
-    "seeded from what is asked": (seeded, 20),
-    "a set of one source drawn again": (singleton_redrawn, 100),
     "remembered across restarts": (remembering(), 150),
     "1 % openly": (sometimes_openly(0.01), 600),
-    "2 % openly": (sometimes_openly(0.02), 300),
-    "another next": (next_ignored, 60),
     "a lag too high": (lag_too_high_in_secret, 60),
-    "openly after two steps": (free_after_two_steps, 60),
     "the smaller of two": (biased_sampler, 20),
-    "the smallest set in 1 % of contexts": (smallest_in_one_of_a_hundred, 600),
-    "the full set for unlikely requests": (full_set_for_the_unlikely, 200),
     "a bound too small by one": (bound_off_by_one, 20),
 }
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
-from math import log2
 
 import numpy as np
 import pytest
 
-from exactstreams import chain_of, query_laws, stream_law
+from clientstreams import Forgetful, Wrong, audited_past, most_bits
+from exactstreams import chain_of, largest_information, stream_law
 from onoff import Chain
-from onoff.audit.clients import Naive, Past
+from onoff.audit.clients import Naive
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.past import PastState, contexts
 from oracles import random_chain
@@ -29,19 +29,10 @@ WORLDS = [
 ]
 
 
-def audited(chain, sensitive, text, engine=None, **options):
-    client = Past(engine or PastState.start(chain, sensitive), chain.n, sensitive)
-    return audit_streams(chain, parse_statuses(text), client, "past", sensitive, **{"uniform": True, **options})
-
-
-def most_bits(found):
-    return max(step.bits for step in found.steps)
-
-
 @pytest.mark.parametrize(("chain", "sensitive"), WORLDS)
 def test_the_engine_tells_nothing_whatever_the_statuses(chain, sensitive):
     for rest in product("01", repeat=3):
-        found = audited(chain, sensitive, "1" + "".join(rest))
+        found = audited_past(chain, sensitive, "1" + "".join(rest))
         assert (found.method, found.holds, found.findings) == ("exact", True, ())
         assert most_bits(found) < 1e-25
 
@@ -60,48 +51,10 @@ def test_what_is_found_agrees_with_a_referee_that_shares_no_code():
         joint = stream_law(P, private, draw)
         found = audit_streams(chain, private, Naive(3, sensitive), "past", sensitive, uniform=True)
         assert found.holds is None
-        for t, step in enumerate(found.steps):
-            assert step.bits == pytest.approx(bits_at(joint, private, sensitive, t), abs=1e-12)
-
-
-def bits_at(joint, private, sensitive, t):
-    total = 0.0
-    for laws in query_laws(joint, private, frozenset(sensitive), t).values():
-        mass = sum(p for p, _ in laws.values())
-        for p, law in laws.values():
-            for query, chance in law.items():
-                mean = sum(q * other.get(query, 0) for q, other in laws.values()) / mass
-                total += float(p * chance) * log2(chance / mean)
-    return total
+        assert most_bits(found) == pytest.approx(largest_information(joint, private, frozenset(sensitive)), abs=1e-12)
 
 
 # Planted mistakes
-
-
-class Wrong:
-    """An engine with a mistake: whatever is not overridden is the engine's."""
-
-    def __init__(self, state):
-        self.state = state
-
-    def __getattr__(self, name):
-        return getattr(self.state, name)
-
-    def prepare(self):
-        return self.state.prepare()
-
-    def advance(self, step, query):
-        return type(self)(self.state.advance(step, query))
-
-    def context(self, request, context, private):
-        return self.state.context(request, context, private)
-
-
-class Forgetful(Wrong):
-    """Goes on from the first context whatever was asked ON."""
-
-    def context(self, request, context, private):
-        return self.state.context(0 if private else request, context, private)
 
 
 class OfAnother(Wrong):
@@ -228,7 +181,7 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_an_engine_with_a_planted_mistake_is_found(name):
     chain, sensitive, text, wrong, rule, tells = MISTAKES[name]
-    found = audited(chain, sensitive, text, wrong(PastState.start(chain, sensitive)))
+    found = audited_past(chain, sensitive, text, wrong(PastState.start(chain, sensitive)))
     assert not found.holds
     assert rule is None or rule in {finding.rule for finding in found.findings}
     if tells:
@@ -238,7 +191,7 @@ def test_an_engine_with_a_planted_mistake_is_found(name):
 
 def test_merging_unequal_rows_is_within_what_is_stated_and_uncounted_it_is_found(monkeypatch):
     monkeypatch.setattr("onoff.past.contexts.ALIKE", 0.5)
-    stated = audited(NEAR, (), "1000")
+    stated = audited_past(NEAR, (), "1000")
     assert most_bits(stated) > 1e-9
     assert {finding.rule for finding in stated.findings} == {"coarse"}  # stated, and too much to be certified
     assert all(step.distance <= step.stated for step in stated.steps if step.distance is not None)
@@ -249,6 +202,6 @@ def test_merging_unequal_rows_is_within_what_is_stated_and_uncounted_it_is_found
             return np.where(true(rows, row) < 0.5, counted, np.inf)
 
         monkeypatch.setattr(contexts, "distances", understated_distances)
-        understated = audited(NEAR, (), "1000")
+        understated = audited_past(NEAR, (), "1000")
         assert (understated.holds, understated.findings) == (False, ())
         assert any(step.distance > 1000 * step.stated for step in understated.steps if step.distance is not None)

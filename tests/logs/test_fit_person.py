@@ -115,15 +115,6 @@ def test_dates_as_people_write_them_need_a_format_and_are_read_with_it(tmp_path,
         fit(tmp_path / "log.csv", time_format="%Y!")
 
 
-def test_the_command_ends_without_a_recommendation_where_the_chain_is_not_to_be_relied_on(tmp_path):
-    (tmp_path / "few.txt").write_text("a b a b c a b\n")
-    done = call("fit", "few.txt", "-o", "chain.json", cwd=tmp_path, check=True)
-    assert "do not rely on this chain" in done.stderr
-    assert done.stdout.splitlines()[-1].startswith("No recommendation: 6 transitions are few for 3 sources")
-    assert "Worth" not in done.stdout
-    assert "is as cheap" not in done.stdout
-
-
 def test_the_chain_is_written_to_habits_json_and_overwrites_nothing_unless_forced(tmp_path):
     (tmp_path / "log.txt").write_text("a b a b a\n" * 20)
     (tmp_path / "habits.json").write_text("mine")

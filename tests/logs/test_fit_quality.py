@@ -44,14 +44,6 @@ def second_order(rows, users, steps, rng):
     return np.array([where, flat, triples[where, flat]])
 
 
-def test_the_second_order_gain_is_that_of_the_true_chain():
-    """Two sources, Pr[same as two steps ago] = 0.8: the last request alone tells nothing, two tell 1 - h(0.8) bits."""
-    rows = np.array([[[0.8, 0.2], [0.8, 0.2]], [[0.2, 0.8], [0.2, 0.8]]])
-    gain = quality.second_order_gain(2, second_order(rows, 4000, 10, np.random.default_rng(1)))
-    assert gain == pytest.approx(1 + 0.8 * math.log2(0.8) + 0.2 * math.log2(0.2), abs=0.02)
-    assert quality.second_order_gain(2, np.zeros((3, 0), np.int64)) is None
-
-
 def test_a_first_order_chain_has_no_gain_although_training_counts_suggest_one():
     """The planted error, readers who are among the others as well while they are held out, makes it look better."""
     rng = np.random.default_rng(3)

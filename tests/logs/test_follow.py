@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from itertools import product
 
 import numpy as np
@@ -121,26 +120,6 @@ def test_the_bits_are_those_that_a_better_model_gains():
         second.append((second[-2] + second[-1] + 1) % 4 if slip < 0.9 else int(rng.integers(4)))
     assert follows(EVEN, second).bits > 1.0
     assert follows(EVEN, EVEN.simulate(2000, rng)).bits == 0
-
-
-def test_the_effect_is_said_beside_the_p_value_and_a_slight_one_is_told_from_a_large_one(tmp_path):
-    """Both chains are refuted beyond doubt; one is nearly right."""
-    rng = np.random.default_rng(15)
-    true = Chain(rng.dirichlet(np.full(4, 8.0), 4), tuple("abcd"))
-    EVEN.save(tmp_path / "even.json")
-    for name, path, effect, advice in (
-        ("slight", true.simulate(4000, rng), r"gains 0\.0\d bits a request, which is little", "nearly right"),
-        ("large", np.tile([0, 1, 2, 3], 50), r"gains 1\.\d\d bits a request, which is much", "Do not rely on this"),
-    ):
-        (tmp_path / f"{name}.txt").write_text("\n".join("abcd"[x] for x in path) + "\n")
-        done = call("check", f"{name}.txt", "--chain", "even.json", cwd=tmp_path)
-        assert done.returncode == 1
-        assert re.search(effect + r" \(p = \d\S+, false alarms", done.stdout)
-        assert advice in done.stdout
-    assert re.search(
-        r"against the chain \(a better model gains 0\.00 bits a request, p = ",
-        follows(true, true.simulate(60, rng)).words(),
-    )
 
 
 def test_what_the_better_model_looked_at_is_said():

@@ -5,22 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clientstreams import random_habits, simulate
 from onoff import Chain
 from onoff.logs.habits import fit_habits, split_people
-from onoff.model.requests import Requests
-
-
-def random_habits(n, rng):
-    return Requests(*(rng.dirichlet(np.ones(n), shape) for shape in ((), n, (n, n))))
-
-
-def simulate(habits, steps, rng):
-    """Draw the requests of a person with these habits."""
-    path = [int(rng.choice(len(habits.start), p=habits.start))]
-    for t in range(steps - 1):
-        moves = habits.moves(t)
-        path.append(int(rng.choice(len(habits.start), p=moves[path[-2] if len(moves) > 1 else 0, path[-1]])))
-    return np.array(path, dtype=np.intp)
 
 
 def test_a_fit_finds_the_model_and_gives_impossible_steps_no_probability():

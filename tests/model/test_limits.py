@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exactstreams import posterior as exact_posterior
 from onoff import Chain, bounds
 from onoff.model import bounds as limits
 from onoff.model.bounds import is_symmetric
@@ -49,23 +50,6 @@ def test_float_bounds_agree_with_fractions(chain, lag):
     assert floats.outer_rate == 1 / floats.outer
 
 
-@given(chains(max_sources=4), lags)
-def test_theta_is_a_distribution_and_outer_is_at_most_inner_exactly(chain, lag):
-    found = bounds(ExactPosterior(chain, lag))
-    assert min(found.theta) >= 0
-    assert sum(found.theta) == 1
-    assert 1 <= found.outer <= found.inner <= chain.n
-
-
-def test_streaming_in_small_batches_changes_nothing(monkeypatch):
-    chain = Chain(np.random.default_rng(1).dirichlet(np.ones(7), 7))
-    whole = bounds(chain.posterior(2))
-    monkeypatch.setattr(limits, "BATCH", 1)
-    parts = bounds(chain.posterior(2))
-    assert (whole.lam == parts.lam).all()
-    assert (whole.peaks == parts.peaks).all()
-
-
 @given(sparse(5), lags)
 def test_streaming_a_block_at_a_time_keeps_what_sparse_chains_need(chain, lag):
     # Some `last` has fewer than n contexts, so the n smallest are not complete after its block.
@@ -81,6 +65,7 @@ def test_bounds_of_many_sources_need_little_memory():
     # The rows of n = 300 take 216 MB; a limit of 150 MB above the imports shows that they are never built at once.
     code = """
 import numpy as np, resource
+from exactstreams import posterior as exact_posterior
 from onoff import Chain, bounds
 import onoff.model.bounds as limits
 limits.BATCH = 2**20
@@ -107,24 +92,11 @@ except MemoryError:
 alphas = st.integers(0, 24).map(lambda k: Fraction(k, 24))
 
 
-def exact_symmetric(n, alpha, lag):
-    """p(j | i, k) of the symmetric chain with a rational alpha, by matrix multiplication."""
-    P = [[alpha if i == j else (1 - alpha) / (n - 1) for j in range(n)] for i in range(n)]
-    walk = [[Fraction(int(i == j)) for j in range(n)] for i in range(n)]
-    for _ in range(lag):
-        walk = [[sum(a * P[j][k] for j, a in enumerate(row)) for k in range(n)] for row in walk]
-    rows = []
-    for i in range(n):
-        for k in range(n):
-            weights = [walk[i][j] * P[j][k] for j in range(n)]
-            if sum(weights):
-                rows.append([w / sum(weights) for w in weights])
-    return np.array(rows, dtype=object)
-
-
 @given(st.integers(2, 5), alphas, st.integers(1, 5))
 def test_symmetric_closed_forms_are_exact(n, alpha, lag):
-    _, _, inner, outer = by_definition(exact_symmetric(n, alpha, lag))
+    P = [[alpha if i == j else (1 - alpha) / (n - 1) for j in range(n)] for i in range(n)]
+    rows = np.array([list(row.values()) for row in exact_posterior(P, lag).values()], dtype=object)
+    _, _, inner, outer = by_definition(rows)
     assert symmetric_outer(n, alpha, lag) == outer
     assert symmetric_inner(n, alpha, lag) == inner
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import re
 from fractions import Fraction
-from itertools import pairwise
+from itertools import pairwise, product
+from math import log2
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import entropy
 
+from clientstreams import Forgetful, audited_past, most_bits, towards
 from clikit import call
+from exactstreams import chain_of, distance, posterior, power
 from onoff import Chain, OnoffError, plan
 from onoff.audit import streams
-from onoff.audit.clients import Announced, Past
+from onoff.audit.clients import Announced
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.logs import region
 from onoff.model import misfit as module
-from onoff.model.misfit import aligned, check, misfit
+from onoff.model.misfit import aligned, check, information_bound, misfit
 from onoff.model.requests import lags_of
 from onoff.past import PastState
 from onoff.testing import dense
@@ -28,34 +32,14 @@ from sampling import examples
 pairs = st.integers(2, 3).flatmap(lambda n: st.tuples(dense(n), dense(n), st.sampled_from([0.0, 0.02, 0.3, 1.0])))
 
 
-def towards(used, other, share):
-    return Chain((1 - share) * used.P + share * other.P)
-
-
 def by_fractions(true, used, lag):
     """D(i) from its definition: TV of the two posteriors in every context, weighed by how often it happens."""
-    n = true.n
-
-    def exact(chain):
-        return [[Fraction(p) / sum(map(Fraction, row)) for p in row] for row in chain.P.tolist()]
-
-    def times(a, b):
-        return [[sum(a[i][x] * b[x][k] for x in range(n)) for k in range(n)] for i in range(n)]
-
-    P, U = exact(true), exact(used)
-    walks = [[[Fraction(int(i == k)) for k in range(n)] for i in range(n)] for _ in range(2)]
-    for _ in range(lag):
-        walks = [times(walks[0], P), times(walks[1], U)]
-    W, V = walks
-    found = []
-    for i in range(n):
-        total = Fraction(0)
-        for k in range(n):
-            weight, used_weight = (sum(w[i][x] * p[x][k] for x in range(n)) for w, p in ((W, P), (V, U)))
-            apart = sum(abs(W[i][x] * P[x][k] / weight - V[i][x] * U[x][k] / used_weight) for x in range(n)) / 2
-            total += weight * apart
-        found.append(total)
-    return found
+    P, U = (chain_of([map(Fraction, row) for row in chain.P.tolist()]) for chain in (true, used))
+    weights, here, there = power(P, lag + 1), posterior(P, lag), posterior(U, lag)
+    return [
+        sum(weights[i][k] * distance(here[i, k], there[i, k]) for k in range(true.n) if weights[i][k])
+        for i in range(true.n)
+    ]
 
 
 def audited(true, used, statuses, scheme="optimal"):
@@ -101,15 +85,13 @@ def test_a_guess_is_right_more_often_by_the_distance_at_most(seed, monkeypatch):
 
 def test_a_bound_that_is_none_is_seen(monkeypatch):
     """Planted: a misfit forgotten, halved, or of another lag."""
-    used = Chain([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]])
-    true = Chain([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.4, 0.5, 0.1]])
-    assert audited(true, used, "101").holds
+    assert audited(FAR, USED, "101").holds
     monkeypatch.setattr(module, "misfit", lambda true, used, lag: np.zeros(3))
-    assert not audited(true, used, "101").holds
+    assert not audited(FAR, USED, "101").holds
     monkeypatch.setattr(module, "misfit", lambda true, used, lag: misfit(true, used, lag) / 2)
-    assert not audited(true, used, "101").holds
+    assert not audited(FAR, USED, "101").holds
     monkeypatch.setattr(module, "misfit", lambda true, used, lag: misfit(true, used, 8) if lag else np.zeros(3))
-    assert not audited(true, used, "101").holds
+    assert not audited(FAR, USED, "101").holds
 
 
 def test_above_what_is_enumerated_the_encoders_themselves_are_bounded():
@@ -252,13 +234,6 @@ def test_more_transitions_make_region_and_estimate_smaller_and_rows_without_any_
     assert region.misfits(used, counts, 1.0, [], rng) == ()
 
 
-def audited_past(true, used):
-    """How far the first past query after ON is from the stated law under the true chain, by enumeration."""
-    found = audit_streams(used, [True, False], Past(PastState.start(used), used.n), "past", true=aligned(true, used))
-    assert found.method == "exact"
-    return found.steps[1].distance
-
-
 def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     rng = np.random.default_rng(8)
     true = Chain(rng.dirichlet(np.full(3, 3.0), 3), ("a", "b", "c"))
@@ -273,7 +248,7 @@ def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     used = Chain.load(tmp_path / "c.json")
     for mode, key, exact in (
         ("both, OFF step at lag 1", "both", misfit(aligned(true, used), used, 1).max()),
-        ("past, OFF step 1 after ON", "past", audited_past(true, used)),
+        ("past, OFF step 1 after ON", "past", past_under(used, aligned(true, used), "10").steps[1].distance),
     ):
         shown = re.search(rf"promise {mode}: at most (\d\.\d+); about \d", done.stdout)
         assert 0 < exact <= rows[0][key] <= float(shown[1]) < rows[0][key] + 0.0011  # never rounded down
@@ -283,3 +258,82 @@ def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     done = call("fit", "few.txt", "-o", "few.json", cwd=tmp_path, check=True)
     assert re.search(r"promise both, OFF step at lag 1: nothing is proved; about \d\.\d", done.stdout)
     assert "Where nothing is proved, 40 transitions are too few: what OFF steps tell there" in done.stdout
+
+
+# The promise `past`
+
+USED = Chain([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]])
+FAR = Chain([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.4, 0.5, 0.1]])
+
+
+def past_under(used, true, text, sensitive=(), engine=None):
+    return audited_past(used, sensitive, text, engine, true=true, uniform=False)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(pairs, st.sampled_from(["10", "100", "1001", "1010"]), st.sampled_from([(), (1,)]))
+def test_what_past_queries_tell_under_the_true_chain_is_within_the_bound(pair, text, sensitive):
+    used, other, share = pair
+    found = past_under(used, towards(used, other, share), text, sensitive)
+    assert (found.method, found.findings, found.holds) == ("exact", (), True)
+    for here, anywhere in zip(found.misfit.distances, found.misfit.anywhere, strict=True):
+        assert here <= anywhere * (1 + 1e-9)
+    if share == 0:
+        assert max(found.misfit.allowed) < 1e-12
+        assert most_bits(found) < 1e-24
+
+
+def test_the_past_bound_is_that_of_its_definition():
+    """Steps 2 and 3 are OFF: d is eps under the start law, then also under the law one step on; ON starts anew."""
+    eps = np.abs(USED.P - FAR.P).sum(axis=1) / 2
+    found = past_under(USED, FAR, "10010").misfit
+    first = FAR.stationary() @ eps
+    assert found.distances == pytest.approx((0, first, 2 * first, 0, first), abs=1e-11)
+    assert found.allowed == pytest.approx((0, first, 3 * first, 0, first), abs=1e-11)
+    assert found.anywhere == pytest.approx((0, eps.max(), 2 * eps.max(), 0, eps.max()), abs=1e-11)
+    assert found.guess == 1.0
+    near = past_under(USED, towards(USED, FAR, 0.01), "1001").misfit
+    d = near.distances[1]
+    assert near.bits[1] == pytest.approx(-d * log2(d) - (1 - d) * log2(1 - d) + d * log2(3))
+    assert near.guess == pytest.approx(2 * near.anywhere[2])
+    assert past_under(USED, FAR, "10", (1,)).misfit.allowed[1] == pytest.approx(2 * first)
+
+
+def test_what_is_found_is_what_all_paths_of_the_true_chain_tell():
+    """Bits about a private request from the next query: by brute force over pairs of requests."""
+    state = PastState.start(USED)
+    step = state.prepare()
+    start, laws = FAR.stationary(), []
+    for i in range(3):
+        table = step.encoder(state.context(i, None, True)).toarray()
+        laws.append(FAR.P[i] @ (table / table.sum(axis=1, keepdims=True)))
+    mean = start @ np.array(laws)
+    expected = sum(start[i] * law @ np.log2(law / mean) for i, law in enumerate(laws))
+    assert most_bits(past_under(USED, FAR, "10")) == pytest.approx(expected, rel=1e-9)
+    assert expected > 1e-3
+
+
+def test_a_past_bound_that_is_none_is_seen_and_so_is_an_engine_that_leaks(monkeypatch):
+    """Planted: a misfit forgotten, halved, or of other rows; a mistake under a chain that is nearly right."""
+    assert past_under(USED, FAR, "100").holds
+    near = past_under(USED, towards(USED, FAR, 1e-6), "10", engine=Forgetful(PastState.start(USED)))
+    assert not near.holds
+    assert near.steps[1].bits > near.misfit.bits[1]
+    exact = module.row_misfit
+    for wrong in (
+        lambda true, used: np.zeros(3),
+        lambda true, used: exact(true, used) / 2,
+        lambda true, used: np.abs(true.P.T - used.P.T).max(axis=1) / 4,
+    ):
+        monkeypatch.setattr(module, "row_misfit", wrong)
+        assert not past_under(USED, FAR, "10").holds
+
+
+def test_the_bound_on_information_is_capped_and_grows_with_the_secret():
+    assert information_bound(Fraction(0), 8.0) == 0
+    assert information_bound(Fraction(3, 4), 8.0) == 8.0
+    assert information_bound(Fraction(1, 2), 1.0) == 1
+    # With probability d the view names the secret, else it says nothing: d log2 |X_B| bits, at a distance below d.
+    for d, hidden in product((Fraction(1, 2), Fraction(1, 4), Fraction(1, 1000)), (1, 20)):
+        unsure = entropy([float(d), 1 - float(d)], base=2)
+        assert float(d) * hidden <= information_bound(d, hidden) <= unsure + float(d) * hidden + 1e-12

@@ -69,31 +69,6 @@ def test_supports_of_a_large_lag_are_those_of_walks(n):
         assert np.isfinite(posterior.rows).all()
 
 
-def test_supports_of_a_large_lag_with_two_parts_that_alternate():
-    part = np.arange(8) % 2
-    chain = Chain.from_counts(part[:, None] != part, smoothing=0)
-    assert (chain.posterior(300).reached == (part[:, None] == part)).all()
-
-
-def test_the_stated_error_is_small_and_not_zero():
-    for n in (2, 10, 100):
-        for lag in (1, 2, 50):
-            error = Chain.symmetric(n, 0.5).posterior(lag).relative_error
-            assert n * 2.0**-53 < error < 1e-12
-    assert Chain.symmetric(3, 0.5).posterior(0).relative_error == 0
-
-
-@given(chains(max_sources=6), lags)
-def test_rows_are_distributions_on_the_possible_requests(chain, lag):
-    posterior = chain.posterior(lag)
-    for (last, following), row in zip(posterior.contexts.tolist(), posterior.rows, strict=True):
-        possible = posterior.possible(last, following)
-        assert possible.any()
-        assert (row[~possible] == 0).all()
-        assert abs(row.sum() - 1) < 1e-12
-        assert (posterior.row(last, following) == row).all()
-
-
 @given(chains(max_sources=6), lags)
 def test_contexts_are_those_that_simulation_could_meet(chain, lag):
     exact = ExactPosterior(chain, lag)
@@ -140,17 +115,3 @@ def test_impossible_contexts_are_errors_that_name_the_sources():
         posterior.check(1.0, 0, 0)
     with pytest.raises(ContextError, match="impossible"):
         ExactPosterior(chain, 1).row(0, 1)
-
-
-@pytest.mark.parametrize("lag", [-1, 1.5, True, "1"])
-def test_a_lag_is_a_whole_number(lag):
-    with pytest.raises(ChainError, match="the lag is"):
-        Chain.symmetric(3, 0.5).posterior(lag)
-
-
-def test_rows_are_built_only_when_asked_for():
-    posterior = Chain.symmetric(6, 0.5).posterior(2)
-    posterior.row(0, 1)
-    list(posterior.blocks())
-    assert "rows" not in posterior.__dict__
-    assert posterior.rows is posterior.rows

@@ -10,11 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onoff
-from onoff import Chain
 from onoff.model import powers as products
-from onoff.model.bounds import down, sum_up, up
-from onoff.schemes.law import Law
-from onoff.schemes.realise import finished
+from onoff.model.bounds import down, up
 from onoff.testing import chains
 from oracles import ExactPosterior
 
@@ -62,11 +59,6 @@ def test_rounding_goes_in_the_safe_direction(value):
     assert up(value) - down(value) <= 2**-52 * max(abs(float(value)), 1e-300)
 
 
-def test_sum_up_is_never_below_the_sum():
-    terms = [0.1] * 10
-    assert Fraction(sum_up(*terms)) >= sum(map(Fraction, terms))
-
-
 def test_products_ignore_a_flag_that_the_numbers_do_not_bear_out():
     rng = np.random.default_rng(1)
     a, b = rng.random((5, 7)) < 0.5, rng.random((7, 6)) < 0.5
@@ -76,15 +68,6 @@ def test_products_ignore_a_flag_that_the_numbers_do_not_bear_out():
         assert (products.counts(a.view(Flagged), b) == a.astype(int) @ b.astype(int)).all()
         assert products.times(a.astype(float).view(Flagged), b.astype(float)) == pytest.approx(a.astype(float) @ b)
         assert (products.boolean_power(a[:, :5].view(Flagged), 3) == products.boolean_power(a[:, :5], 3)).all()
-
-
-def test_the_sets_of_a_law_are_checked_whatever_the_flags_say():
-    """The place where the spurious flag was met."""
-    posterior = Chain([[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]]).posterior(1)
-    law = Law(np.array([[1, 0, 0], [1, 1, 1]], dtype=bool).view(Flagged), np.array([3, 5]))
-    with np.errstate(all="raise"):
-        found = finished(posterior, law, 0)
-    assert found.member.tolist() == [[True, True, True]]  # the first set misses a context: its mass goes to the last
 
 
 def multiplications(source):

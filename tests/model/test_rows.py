@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onoff.model.bounds import bounds, outer_bound
+from onoff.model.bounds import outer_bound
 from onoff.model.posterior import RowTable
 from onoff.schemes.comb import comb_law
 from onoff.schemes.flow import Network, supplies
 from onoff.schemes.law import DENOMINATOR, Law
 from onoff.schemes.optimum import optimal_law
 from onoff.testing import chains
-from oracles import paper_program, random_chain
+from oracles import paper_program
 from sampling import examples
 
 
@@ -79,11 +79,3 @@ def test_a_table_of_the_rows_of_a_posterior_is_worth_the_posterior(chain, lag):
     assert next(both) == next(both)
     groups = np.concatenate([posterior.group(k) for k in range(posterior.groups)])
     assert sorted(map(tuple, groups)) == sorted(map(tuple, posterior.rows))
-
-
-def test_peaks_are_computed_once_and_nobody_can_change_them():
-    posterior = random_chain("dense", 6, 1).posterior(2)
-    assert posterior.peaks is posterior.peaks
-    assert np.allclose(posterior.peaks, bounds(posterior).peaks, rtol=1e-12)
-    with pytest.raises(ValueError, match="read-only"):
-        posterior.peaks[0] = 2.0

@@ -40,13 +40,6 @@ def test_a_row_is_the_same_to_the_bit_whatever_was_asked_for_before(monkeypatch)
     assert np.allclose(fresh[3, 30], chain.power(30)[3], rtol=1e-13)
 
 
-def test_far_lags_take_the_other_way(monkeypatch):
-    monkeypatch.setattr(module, "MOST_STEPS", 5)
-    chain = random_chain("dense", 6, 3)
-    assert (Walks(chain).row(2, 6) == chain.power(6)[2]).all()
-    assert (WalkedPosterior(chain, 6, Walks(chain)).row(2, 1) == chain.posterior(6).row(2, 1)).all()
-
-
 @pytest.mark.parametrize("scheme", ["comb", "race"])
 def test_a_plan_draws_at_a_larger_lag_without_the_power_of_the_matrix(scheme, monkeypatch):
     """It would take n^3 products after every step; and a query may not wait that long for its draw."""

@@ -23,9 +23,9 @@ from onoff.errors import PlanError
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import Posterior
 from onoff.plans.plan import MAX_LAG
-from onoff.plans.planner import EXCESS, FAR, WORTH, cheapest, coarse, compute, grid
+from onoff.plans.planner import EXCESS, FAR, WORTH, cheapest, compute, grid
 from onoff.plans.race import RacePlan, race_plan
-from onoff.plans.store import PlanStore, default_directory
+from onoff.plans.store import PlanStore
 from oracles import random_chain
 from planfiles import wait
 
@@ -70,8 +70,9 @@ def test_the_cheapest_plan_of_a_lag_that_is_not_larger_serves(chain, tmp_path):
         assert [planner.best(lag).lag for lag in (1, 2, 3, 4, 5)] == [1, 2, 2, 2, 5]
         costs = [planner.best(lag).cost for lag in range(1, 8)]
         assert costs == sorted(costs, reverse=True)
-        with pytest.raises(PlanError, match="at least 1"):
-            planner.best(0)
+        for wrong in (0, 1.5, True, "1"):
+            with pytest.raises(PlanError):
+                planner.best(wrong)
 
 
 def test_a_lucky_estimate_of_the_race_does_not_displace_a_table(chain, tmp_path):
@@ -144,12 +145,10 @@ def test_a_background_without_time_keeps_the_race_not_everything(tmp_path, monke
 
 def test_lags_whose_walks_are_too_unlikely_are_left_to_the_plans_before_them(tmp_path):
     """The first source is left for good with probability 1/2: to stay there for 900 steps has probability 2^-900."""
-    leaving = Chain([[0.5, 0.25, 0.25], [0, 0.2, 0.8], [0, 0.9, 0.1]])
-    store = PlanStore(leaving, tmp_path)
+    store = PlanStore(Chain([[0.5, 0.25, 0.25], [0, 0.2, 0.8], [0, 0.9, 0.1]]), tmp_path)
     compute(store, reach=5000)
     assert 1 in store.lags()
     assert max(store.lags()) < 900
-    assert store.noted()[0] == sorted(store.lags())
 
 
 def test_two_planners_share_a_directory_and_one_computes(chain, tmp_path):
@@ -187,20 +186,6 @@ def test_a_killed_background_is_started_again(chain, tmp_path, monkeypatch):
         assert wait(planner, 2, timeout=300).scheme == "optimal"
 
 
-def test_a_background_that_found_the_store_busy_tries_again(chain, tmp_path, monkeypatch):
-    monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
-    with before_the_background(chain, tmp_path) as planner:
-        assert planner.best(1).scheme == "race"
-    with planner:
-        assert wait(planner, 1, timeout=300).scheme == "optimal"
-
-
-def test_a_poor_plan_is_improved(chain, tmp_path):
-    PlanStore(chain, tmp_path).save(plan(chain, 1, "everything"))
-    with Planner(chain, tmp_path) as planner:
-        assert wait(planner, 1, timeout=300).scheme == "optimal"
-
-
 def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("raise SystemExit('not this one')")
     monkeypatch.chdir(tmp_path)
@@ -208,14 +193,6 @@ def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, t
         monkeypatch.chdir("/")
         assert wait(planner, 1, timeout=300).scheme == "optimal"
     assert (tmp_path / "plans").is_dir()
-
-
-@pytest.mark.parametrize("damage", [b"", b"{", b"[1, 2]", b"\xff\x00"])
-def test_a_damaged_chain_is_written_anew(chain, tmp_path, damage):
-    store = PlanStore(chain, tmp_path)
-    [file] = store.directory.glob("*.chain")
-    file.write_bytes(damage)
-    assert PlanStore.open(PlanStore(chain, tmp_path).directory).chain == chain
 
 
 def test_a_background_that_cannot_read_its_store_is_helped(chain, tmp_path, monkeypatch):
@@ -261,20 +238,6 @@ def test_the_background_is_nice_and_ends_in_time(tmp_path):
         assert planner._worker.wait(timeout=300) == -signal.SIGALRM
 
 
-def test_a_place_where_nothing_can_be_kept_is_an_error(chain, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PlanError, match="plans cannot be kept"):
-        PlanStore(chain, tmp_path / "file" / "plans")
-
-
-def test_a_lag_is_a_whole_number(chain, tmp_path):
-    PlanStore(chain, tmp_path).save(plan(chain, 1))
-    with Planner(chain, tmp_path) as planner:
-        for lag in (1.5, True, "1"):
-            with pytest.raises(PlanError):
-                planner.best(lag)
-
-
 def test_a_damaged_plan_is_made_anew(chain, tmp_path, monkeypatch):
     monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
     store = PlanStore(chain, tmp_path)
@@ -305,15 +268,6 @@ def test_a_store_keeps_the_cheaper_plan_and_refuses_strangers(chain, tmp_path):
     store.directory.rename(tmp_path / "elsewhere")
     with pytest.raises(PlanError, match="renamed"):
         PlanStore.open(tmp_path / "elsewhere")
-
-
-def test_plans_are_kept_in_the_users_cache_by_default(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_directory() == tmp_path / "onoff" / "plans"
-
-
-def test_what_is_planned_first_grows():
-    assert list(itertools.islice(coarse(), 7)) == [1, 2, 3, 5, 8, 13, 21]
 
 
 CHAINS = {kind: random_chain(kind, 6, 3) for kind in ("dense", "sparse", "periodic")} | {

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onoff import Chain, bounds
+from onoff import Chain
 from onoff.schemes import realise as module
 from onoff.schemes.comb import comb_law
 from onoff.schemes.flow import Network, Repair, supplies
-from onoff.schemes.law import DENOMINATOR, Law, quantised, with_full_set
+from onoff.schemes.law import DENOMINATOR, Law, quantised
 from onoff.schemes.realise import Survey, block_of, realise, short_rows, survey
 from onoff.testing import chains
 from oracles import random_chain, random_law, realisable_by_hall, seeds
@@ -97,17 +97,6 @@ def test_a_realised_law_is_realisable_in_every_context(chain, lag, seed):
         assert Network(flowing).ship(supply) >= int(supply.sum()) - chain.n
 
 
-def test_hard_contexts_are_those_that_reach_the_peaks():
-    posterior = random_chain("dense", 8, 1).posterior(1)
-    top = posterior.peaks
-    assert np.allclose(top, bounds(posterior).peaks, rtol=1e-12)
-    hard = survey(posterior).hard
-    scores = ((posterior.rows / top) ** 4).sum(axis=1)
-    assert ((hard[0] / top) ** 4).sum() == pytest.approx(scores.max())
-    assert len(hard) == 3 * 8
-    assert (np.diff(((hard / top) ** 4).sum(axis=1)) <= 1e-12).all()
-
-
 @given(seeds, st.floats(1e-6, 0.5))
 def test_one_row_stands_for_a_group_only_if_all_are_mixtures_of_it_and_a_share_of_the_cover(seed, cover):
     rng = np.random.default_rng(seed)
@@ -141,25 +130,3 @@ def test_time_that_runs_out_while_processes_compute_ends_without_a_warning(monke
     monkeypatch.setattr(module, "PARALLEL", 0)
     with pytest.raises(TimeoutError):
         short_rows(posterior, law, NO_HELP, 0.0)
-
-
-def test_a_source_that_nobody_asks_for_leaves_other_contexts_to_the_screen(monkeypatch):
-    """It is in no set and its group is empty. Neither makes numbers of the screen infinite, nor means of nothing."""
-    P = np.random.default_rng(4).dirichlet(np.full(20, 5.0), 20)
-    P[:, 7] = 0
-    rows = Chain(P / P.sum(axis=1, keepdims=True)).posterior(2)
-    assert len(rows.group(7)) == 0
-    made = comb_law(rows)
-    help = Survey(np.zeros((0, 20)), 0.0, 0.01)
-    slack = module.units_of(help.slack)
-    part = ~made.member.all(axis=1)
-    law = with_full_set(Law(made.member[part], made.mass[part]), slack)
-    assert not law.member[:-1, 7].any()
-    ships, ship = [], Network.ship
-    monkeypatch.setattr(Network, "ship", lambda self, supply: ships.append(1) or ship(self, supply))
-    found = short_rows(rows, law, help, np.inf)
-    assert len(ships) < 0.1 * 19 * 20
-    ships.clear()
-    flows = short_rows(rows, law, NO_HELP, np.inf)
-    assert len(ships) == 19 * 20
-    assert found == flows == []

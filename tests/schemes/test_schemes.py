@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from typer.testing import CliRunner
 from onoff import Plan, plan
 from onoff.apps.cli.app import app
 from onoff.apps.costs import costs
-from onoff.schemes import SCHEMES, Scheme, listed, tables
+from onoff.schemes import SCHEMES, Scheme, tables
 from oracles import check_encoder, random_chain
 
 CHAIN = random_chain("dense", 5, 3)
@@ -80,27 +79,6 @@ def test_the_command_line_plans_and_audits_a_new_scheme(chain_file, tmp_path):
     assert done.exit_code == 0, done.output
     done = run(app, ["audit", "streams", chain_file, "--statuses", "100", "--scheme", "pairs"])
     assert done.exit_code == 0, done.output
-
-
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        ("plan", ("auto", *SCHEMES)),
-        ("costs", ("auto", *SCHEMES)),
-        ("audit streams", (*SCHEMES, "naive", "decoys")),
-        ("audit people", ("auto", *tables())),
-    ],
-)
-def test_the_help_lists_the_schemes(words, names):
-    code = "import sys; from onoff.apps.cli.app import app; sys.argv = ['onoff', *sys.argv[1:], '--help']; app()"
-    told = subprocess.run(
-        [sys.executable, "-c", code, *words.split()],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"COLUMNS": "400", "TERM": "dumb"},
-    ).stdout
-    assert listed(*names) in " ".join(re.sub(r"[│\s]+", " ", told).split())
 
 
 def test_every_scheme_has_its_maker_and_says_what_it_is():

@@ -1,9 +1,15 @@
-"""Streams of a client as the audit knows it, drawn without a network."""
+"""Streams of a client as the audit knows it, drawn without a network; people, and an engine with a mistake."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from onoff import Chain
+from onoff.audit.clients import Past
+from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.model.measures import divergence
-from onoff.model.requests import start_law
+from onoff.model.requests import Requests, start_law
+from onoff.past import PastState
 
 
 def statuses(text):
@@ -28,3 +34,57 @@ def bits(beliefs, t):
     rows = beliefs.prior, beliefs.before, beliefs.at, beliefs.after
     prior, before, at, after = (beliefs.hidden(row, t) for row in rows)
     return divergence(before, prior), divergence(at, before), divergence(after, before)
+
+
+def random_habits(n, rng):
+    """A person whose requests depend on the last two."""
+    return Requests(*(rng.dirichlet(np.ones(n), shape) for shape in ((), n, (n, n))))
+
+
+def simulate(habits, steps, rng):
+    """Draw the requests of a person with these habits."""
+    path = [int(rng.choice(len(habits.start), p=habits.start))]
+    for t in range(steps - 1):
+        moves = habits.moves(t)
+        path.append(int(rng.choice(len(habits.start), p=moves[path[-2] if len(moves) > 1 else 0, path[-1]])))
+    return np.array(path, dtype=np.intp)
+
+
+def towards(used, other, share):
+    return Chain((1 - share) * used.P + share * other.P)
+
+
+class Wrong:
+    """An engine with a mistake: whatever is not overridden is the engine's."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def __getattr__(self, name):
+        return getattr(self.state, name)
+
+    def prepare(self):
+        return self.state.prepare()
+
+    def advance(self, step, query):
+        return type(self)(self.state.advance(step, query))
+
+    def context(self, request, context, private):
+        return self.state.context(request, context, private)
+
+
+class Forgetful(Wrong):
+    """Goes on from the first context whatever was asked ON."""
+
+    def context(self, request, context, private):
+        return self.state.context(0 if private else request, context, private)
+
+
+def audited_past(chain, sensitive, text, engine=None, **options):
+    """What the referee finds of all streams of an engine of the promise `past`; by default the honest one."""
+    client = Past(engine or PastState.start(chain, sensitive), chain.n, sensitive)
+    return audit_streams(chain, parse_statuses(text), client, "past", sensitive, **{"uniform": True, **options})
+
+
+def most_bits(found):
+    return max(step.bits for step in found.steps)

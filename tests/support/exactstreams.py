@@ -34,8 +34,8 @@ def sets(n):
 
 
 def chain_of(weights):
-    """The chain with rows proportional to whole numbers."""
-    return [[Fraction(w, sum(row)) for w in row] for row in weights]
+    """The chain with rows proportional to whole numbers or fractions."""
+    return [[Fraction(w) / sum(row) for w in row] for row in map(list, weights)]
 
 
 def times(A, B):
