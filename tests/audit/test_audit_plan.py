@@ -472,19 +472,6 @@ def test_the_command_prints_a_certificate_for_each_plan(store, tmp_path):
     assert [(each["lag"], each["cost"]) for each in found if each["valid"]] == [(1, PLAN.cost), (3, LATER.cost)]
 
 
-def test_a_store_is_left_out_for_what_its_plans_say_not_for_what_it_says_of_itself(store, tmp_path):
-    data = contents(PLAN)
-    data["masses"][0] += 1
-    store.path(1).write_bytes(signed(data))
-    SPARSE.save(store.directory / "chain.json")
-    done = run(tmp_path / "chain.json", tmp_path / "plans")
-    assert done.returncode == 1
-    assert f"{store.path(1)}: NOT VALID" in done.stdout
-    assert done.stderr.count("another chain") == 1
-    store.path(3).write_text("{}")
-    assert f"{store.path(3)}: NOT VALID" in run(tmp_path / "chain.json", tmp_path / "plans").stdout
-
-
 def test_the_command_exits_with_1_and_names_the_witness(store, tmp_path):
     data = contents(LATER)
     data["lag"] = 1

@@ -150,18 +150,6 @@ def plan_of_a_larger_lag(made):
     return patch.object(CheapestPlan, "best", greedy), served
 
 
-def plan_by_request(made):
-    def chosen(self, lag):
-        dear, cheap = self.known
-        if lag == 1:
-            return dear
-        if made.path[made.t] == 0 and any(step.plan == cheap.name for step in made.steps()):
-            made.wrong.append(made.t)
-        return dear if made.path[made.t] == 0 else cheap
-
-    return (patch.object(CheapestPlan, "best", chosen),)
-
-
 def on_in_secret(made):
     """The client goes ON for one source, which nobody asked it to."""
     begin = promises.begin_both
@@ -177,27 +165,10 @@ def on_in_secret(made):
     return (patch.object(promises, "begin_both", wrong),)
 
 
-def on_after_a_restart(made):
-    """A client that was opened again takes its last step for an ON step, though it was OFF."""
-    opened = made._open
-
-    def wrong(client=None):
-        found, state = opened(client), made.journal.state
-        if state.pending is None and state.lag:
-            made.wrong.append(made.t + 1)
-            made.journal.state = replace(state, last=state.previous, lag=0)
-        return found
-
-    made._open = wrong
-    return ()
-
-
 RULES = {
     "status": (lag_too_high, 60),
-    "status, after a restart": (on_after_a_restart, 60),
     "draw": (last_updated_while_off, 60),
     "plan": (plan_of_a_larger_lag, 60),
-    "dearer": (plan_by_request, 120),
     "status, in secret": (on_in_secret, 60),
 }
 

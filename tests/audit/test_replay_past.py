@@ -317,17 +317,6 @@ def test_a_law_that_was_recorded_twice_counts_once_and_the_last_must_be_the_jour
     assert (made.audit().first.step, made.audit().first.rule) == (at, "record")
 
 
-def test_a_forged_law_is_not_the_one_that_the_journal_notes(made):
-    lines = record_of(made)
-    law = lines[4]["law"]
-    context, (requests, positions, units) = next(iter(law["encoders"].items()))
-    forged = [requests, positions, [units[0] + 1, units[1] - 1, *units[2:]]]
-    lines[4] = {**lines[4], "law": {**law, "encoders": {**law["encoders"], context: forged}}}
-    write_lines(made.record_file, lines)
-    found = made.audit()
-    assert (found.first.step, found.first.rule) == (lines[4]["step"], "record")
-
-
 def test_half_a_line_is_passed_over_and_what_is_no_law_is_an_error_that_names_the_line(made):
     lines = made.record_file.read_text().splitlines()
     made.record_file.write_text("\n".join([*lines[:3], lines[3][:50], *lines[3:]]) + "\n")

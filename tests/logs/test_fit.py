@@ -363,21 +363,6 @@ def test_the_command_writes_the_chain_and_prints_what_it_is_worth(tmp_path):
     assert Chain.load(tmp_path / "a.json") == Chain.load(tmp_path / "b.json")
 
 
-def test_the_command_refuses_in_one_line(tmp_path):
-    simple(tmp_path)
-    for words, expected in (
-        (("log.csv", "-o", "chain.txt"), "ends in .json or .csv"),
-        (("log.csv", "-o", "no/chain.json"), "there is no directory no"),
-        (("log.csv", "-o", "chain.json", "--gap", "soon"), "is not a length of time"),
-        (("log.csv", "-o", "chain.json", "--source", "nothing"), "there are user, time, source"),
-    ):
-        done = call("fit", *words, cwd=tmp_path)
-        assert done.returncode == 2
-        assert expected in done.stderr
-        assert done.stderr.count("\n") == 1
-    assert [file.name for file in tmp_path.iterdir()] == ["log.csv"]
-
-
 def test_ctrl_c_stops_a_query(tmp_path):
     code = f"""
 import os, pathlib, signal, threading

@@ -214,26 +214,6 @@ def test_the_region_covers_the_true_chain_and_a_much_smaller_one_would_not():
     assert narrow < 180
 
 
-def test_more_transitions_make_region_and_estimate_smaller_and_rows_without_any_say_nothing():
-    rng = np.random.default_rng(7)
-    true = Chain(rng.dirichlet(np.full(4, 2.0), 4))
-    before = None
-    for steps in (1_000, 100_000):
-        used, counts = fitted(true, steps, rng)
-        [one] = region.misfits(used, counts, 1.0, [1], rng)
-        usual = float(true.stationary() @ misfit(true, used, 1))
-        assert usual <= one.both
-        assert usual / 4 < one.both_estimate < one.both
-        if before is not None:
-            assert one.both < before.both / 2
-            assert one.both_estimate < before.both_estimate / 2
-        before = one
-    empty = counts.copy()
-    empty[2] = 0
-    assert region.row_radii(used, empty)[2] == 1
-    assert region.misfits(used, counts, 1.0, [], rng) == ()
-
-
 def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     rng = np.random.default_rng(8)
     true = Chain(rng.dirichlet(np.full(3, 3.0), 3), ("a", "b", "c"))

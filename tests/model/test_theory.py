@@ -192,14 +192,6 @@ def test_without_the_next_request_a_singular_chain_may_need_less_but_need_not():
     assert minimum(*stream_program(none, 1, 0)) == same(3)
 
 
-@pytest.mark.parametrize("P", [TWO, THREE, ZEROS, PERIODIC, chain_of([[1, 2, 1]] * 3)])
-def test_while_on_everything_is_needed_and_independent_requests_cost_one_message_while_off(P):
-    assert cost_at(P, 0) == same(len(P))
-    independent = chain_of([[k + 1 for k in range(len(P))]] * len(P))
-    assert cost_at(independent, 0) == same(len(P))
-    assert cost_at(independent, 1) == same(1)
-
-
 # Statements on numbers
 
 

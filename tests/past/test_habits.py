@@ -11,7 +11,7 @@ import pytest
 
 from exactstreams import Reference, by_quantiles, chain_of, distance, largest_distance, query_laws, stream_law
 from onoff.model.chain import Chain
-from onoff.past.habits import BLOWN, Habits, clipped, plausible_distance, requests_needed
+from onoff.past.habits import Habits, clipped, plausible_distance, requests_needed
 
 THREE = chain_of([[1, 3, 2], [2, 1, 5], [4, 1, 1]])
 WRONG = chain_of([[4, 1, 1], [1, 4, 2], [1, 2, 4]])
@@ -232,12 +232,6 @@ def test_the_fuse_blows_within_three_reloads_in_fixed_order_and_not_for_honest_r
         fixed = np.zeros((n, n))
         fixed[order, np.roll(order, -1)] = 1
         assert blows_at(learned(P, rng), fixed, 30, rng) is not None
-
-
-def test_a_blown_fuse_is_a_function_of_queries_and_ends_everything_but_full_sets():
-    habits = replace(learned(np.full((4, 4), 0.25), np.random.default_rng(4)), before=0, wealth=(3 * BLOWN, 0.0, 0.0))
-    assert habits.blown
-    assert habits.asked((0, 1), private=False).stage == "all"
 
 
 # Stages

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from exactstreams import chain_of
 from onoff import Chain
 from onoff.errors import ChainError, ContextError, PlanError
 from onoff.model.bounds import outer_bound
@@ -21,15 +22,8 @@ from onoff.past import contexts as filters
 from onoff.past.contexts import ALIKE, SPARE, error_of, merged, raised, shared
 from onoff.schemes.peel import peeled
 from onoff.testing import chains
-from oracles import paper_program, random_chain
+from oracles import paper_program, random_chain, seeds
 from sampling import examples
-
-seeds = st.integers(0, 2**32)
-
-
-def exactly(chain):
-    rows = [[Fraction(p) for p in row] for row in chain.P.tolist()]
-    return [[p / sum(row) for p in row] for row in rows]
 
 
 def walk(chain, sensitive, steps, seed):
@@ -90,7 +84,7 @@ def test_rows_are_the_exact_ones_up_to_their_spread_whatever_was_merged(stream, 
     """
     chain, sensitive, seed = stream
     assume(chain.P[chain.P > 0].min() > 1e-20)  # nothing is raised to the floor
-    P = exactly(chain)
+    P = chain_of(chain.P.tolist())
     exact = previous = None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(filters, "ALIKE", alike)
@@ -182,20 +176,6 @@ def test_names_or_indices_say_what_is_sensitive():
     for wrong in (["wealth"], [3], [-1], [True], [1.0], "health"):
         with pytest.raises(ChainError):
             PastState.start(chain, wrong)
-
-
-def test_a_context_without_an_open_request_ends_at_its_step():
-    chain = Chain([[0, 1, 0], [0.5, 0, 0.5], [0.2, 0.3, 0.5]])
-    state = PastState.start(chain, [1])
-    step = state.prepare()
-    assert step.contexts == (1, 2)
-    assert step.draw(1, 0, random.Random(1).randrange) in step.sets
-    with pytest.raises(PlanError, match="no encoder"):
-        step.encoder(0)
-    after = state.advance(step, step.sets[-1])
-    assert after.place[0] == -1
-    with pytest.raises(PlanError, match="no reader"):
-        after.context(2, 0, private=False)
 
 
 def test_impossible_requests_foreign_steps_and_unknown_queries_are_errors():
@@ -363,18 +343,3 @@ def test_the_spread_of_a_row_grows_by_no_more_than_is_counted_for_a_move(n, move
         spread = np.log(max(ratios) / min(ratios))
         assert row.dtype == np.float32
         assert spread <= move * filters.spread_of_a_move(n) * 2**29
-
-
-def test_a_state_counts_the_moves_of_its_rows_and_forgets_them_when_the_request_is_known():
-    chain = random_chain("dense", 4, 2)
-    state = PastState.start(chain)
-    assert not state.spreads.any()
-    step = state.prepare()
-    after = state.advance(step, step.sets[-1])
-    assert (after.spreads == filters.spread_of_a_move(4)).all()
-    later = after.advance(after.prepare(), after.prepare().sets[-1])
-    assert (later.spreads == 2 * filters.spread_of_a_move(4)).all()
-    known = later.prepare()
-    single = min(known.sets, key=len)
-    assert len(single) == 1
-    assert (later.advance(known, single).spreads == filters.spread_of_a_move(4)).all()

@@ -195,16 +195,6 @@ def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, t
     assert (tmp_path / "plans").is_dir()
 
 
-def test_a_background_that_cannot_read_its_store_is_helped(chain, tmp_path, monkeypatch):
-    """What describes the store is damaged after the client has started."""
-    monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
-    with before_the_background(chain, tmp_path) as planner:
-        pass
-    (planner.store.directory / f"{chain.fingerprint}.chain").write_text("{")
-    with planner:
-        assert wait(planner, 1, timeout=300).scheme == "optimal"
-
-
 def test_a_directory_that_cannot_be_used_makes_requests_expensive_not_impossible(chain, tmp_path):
     (tmp_path / "file").write_text("")
     with Planner(chain, tmp_path / "file" / "plans") as planner:
@@ -236,17 +226,6 @@ def test_the_background_is_nice_and_ends_in_time(tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert planner._worker.wait(timeout=300) == -signal.SIGALRM
-
-
-def test_a_damaged_plan_is_made_anew(chain, tmp_path, monkeypatch):
-    monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
-    store = PlanStore(chain, tmp_path)
-    store.path(1).write_text("{}")
-    with before_the_background(chain, tmp_path) as planner:
-        assert planner.best(1).scheme == "race"
-    with planner:
-        assert wait(planner, 1, timeout=300).scheme == "optimal"
-    assert store.load(1).gap <= 1e-6
 
 
 def test_a_store_keeps_the_cheaper_plan_and_refuses_strangers(chain, tmp_path):

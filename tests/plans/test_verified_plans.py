@@ -181,15 +181,6 @@ def test_where_most_contexts_need_no_flow_a_bad_one_is_still_found():
         replace(made, law=Law.of_sets((others, *made.sets), masses, large.n)).verify()
 
 
-def test_a_cache_that_cannot_be_written_is_no_reason_to_stop(chain, honest, tmp_path, verifications):
-    (tmp_path / "cache").write_text("a file, where the directory should be")
-    store = PlanStore(chain, tmp_path / "plans")
-    store.save(honest)
-    for _ in range(2):
-        assert store.load(1) == honest
-    assert verifications == [1, 1]
-
-
 def test_links_in_a_strangers_directory_lead_nowhere(tmp_path):
     """What the planner keeps beside the plans is not written to a file of the user's that a link names."""
     chain = random_chain("dense", 4, 3)
