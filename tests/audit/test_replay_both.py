@@ -19,7 +19,6 @@ from onoff.audit import law
 from onoff.audit.exhibits import law_digest
 from onoff.client import promises, protocol
 from onoff.client.laws import PlanDigests
-from onoff.errors import PlanError
 from onoff.plans.plan import Plan
 from onoff.plans.race import RacePlan, _integers
 from onoff.plans.table import TablePlan
@@ -244,33 +243,6 @@ def test_a_law_of_few_units_is_found_at_its_first_use(tmp_path):
 
 def first_off(made):
     return next(step.step for step in made.steps() if step.lag)
-
-
-def test_a_plan_error_turned_into_the_full_set_is_found_at_the_first_one(tmp_path):
-    """The law of a larger lag: some contexts have no encoder, and nothing can have been drawn there."""
-    cheap = plans()[2]
-    refusing = replace(cheap, lag=1, certificate=replace(cheap.certificate, bound=1.0))
-    made = life(tmp_path, planner=CheapestPlan(refusing))
-
-    def full(honest, plan, *context):
-        try:
-            return honest(plan, *context)
-        except PlanError:
-            made.wrong.append(made.t)
-            return FULL
-
-    honest, digest = TablePlan.draw, PlanDigests.of
-
-    def unnoted(self, plan, *context):
-        try:
-            return digest(self, plan, *context)
-        except PlanError:
-            return None
-
-    patches = patch.object(TablePlan, "draw", lambda *context: full(honest, *context))
-    made.live(60, [patches, patch.object(PlanDigests, "of", unnoted)])
-    found = made.audit()
-    assert (found.first.step, found.first.rule) == (made.wrong[0], "draw")
 
 
 class Altered:

@@ -95,25 +95,6 @@ def test_a_draw_that_does_not_follow_its_number_is_found_at_the_first_one(tmp_pa
     assert (found.first.step, found.first.rule) == (made.wrong[0], "draw"), str(found)
 
 
-def test_a_reader_who_forgets_that_a_sensitive_request_made_a_new_context_is_found(tmp_path):
-    made, context = life(tmp_path, "past", seed=7), PastState.context
-
-    def unjoined(self, request, before, private):
-        right = context(self, request, before, private)
-        if private or request not in self.sensitive or before is None or self.place[before] < 0:
-            return right
-        if self.place[before] != right:
-            made.wrong.append(made.t + 1)
-        return self.place[before]
-
-    made.live(60, [patch.object(PastState, "context", unjoined), patch.object(Step, "check", lambda *_: None)])
-    found = made.audit()
-    # In the wrong context the draw is wrong unless its request is hidden, or has as many units there and the same set.
-    open_steps = [step.step for step in made.steps() if step.step in made.wrong and step.request not in made.sensitive]
-    assert found.first.rule in ("draw", "context")
-    assert found.first.step in open_steps[:2]
-
-
 # Laws that do not keep the promise: the client draws from them as it says.
 
 

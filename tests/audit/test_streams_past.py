@@ -77,44 +77,10 @@ class NotJoined(Wrong):
         return self.state.context(request, context, private)
 
 
-class Reused(Wrong):
-    """Draws from the first step again, as if its query had not been asked."""
-
-    def advance(self, step, query):  # noqa: ARG002
-        again = type(self)(self.state)
-        again.place, again.joined = tuple(self.state.contexts), self.state.joined
-        return again
-
-    def context(self, request, context, private):
-        return self.joined[request] if private or request in self.state.sensitive else context
-
-
-class Restored(Wrong):
-    """Takes the rows of an older step: after the second query the state is that after the first."""
-
-    def __init__(self, state, age=0):
-        super().__init__(state)
-        self.age = age
-
-    def advance(self, step, query):
-        if self.age == 1:
-            back = type(self)(self.state, 2)
-            back.place = tuple(self.state.contexts)
-            return back
-        return type(self)(self.state.advance(step, query), self.age + 1)
-
-    def context(self, request, context, private):
-        if self.age == 2:
-            return self.joined[request] if request in self.state.sensitive else context
-        return self.state.context(request, context, private)
-
-
 MISTAKES = {
     "a private request forgotten": (THREE, (), "100", Forgetful, "context"),
     "the row of another context": (THREE, (), "10", OfAnother, None),
     "contexts not joined after an OFF step": (FOUR, (1,), "100", NotJoined, "context"),
-    "an encoder used again after the query changed": (THREE, (), "100", Reused, None),
-    "rows restored from an older step": (THREE, (), "1000", Restored, None),
 }
 
 

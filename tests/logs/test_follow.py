@@ -88,17 +88,6 @@ def test_a_reader_who_alternates_is_found_within_50_requests(slips):
     assert missed <= 2
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-@pytest.mark.parametrize("n", [10, 100])
-def test_a_reload_of_all_feeds_is_found_before_the_first_hundred(n, shuffled):
-    rng = np.random.default_rng(9)
-    rounds = [rng.permutation(n) if shuffled or i == 0 else None for i in range(10)]
-    path = np.concatenate([rounds[0] if one is None else one for one in rounds])
-    found = follows(nearly_even(n, rng), path[:100])
-    assert found.refuted
-    assert found.found_at <= 60
-
-
 def test_habits_that_change_after_many_faithful_requests_are_found_soon():
     rng = np.random.default_rng(10)
     chain = nearly_even(8, rng)
@@ -235,11 +224,6 @@ def test_the_command_reads_logs_and_says_what_it_left_out(tmp_path):
     assert (found["tested"], found["unknown"], found["refuted"]) == (57, 1, True)
     assert "requests for no source of the chain, such as x, which were not tested: 1" in done.stderr
     assert "one user's" in done.stderr
-    for words, what in (
-        (("log.csv",), "is not a journal, so the chain is needed"),
-        (("none",), "none: cannot be read"),
-        (("log.csv", "--chain", "chain.json", "--source", "q"), "there is no column 'q' for --source"),
-    ):
-        done = call("check", *words, cwd=tmp_path)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert what in done.stderr
+    done = call("check", "log.csv", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "is not a journal, so the chain is needed" in done.stderr

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from fractions import Fraction
 from itertools import pairwise
 
@@ -59,32 +57,6 @@ def test_streaming_a_block_at_a_time_keeps_what_sparse_chains_need(chain, lag):
         parts = bounds(chain.posterior(lag))
     assert (whole.lam == parts.lam).all()
     assert (whole.peaks == parts.peaks).all()
-
-
-def test_bounds_of_many_sources_need_little_memory():
-    # The rows of n = 300 take 216 MB; a limit of 150 MB above the imports shows that they are never built at once.
-    code = """
-import numpy as np, resource
-from exactstreams import posterior as exact_posterior
-from onoff import Chain, bounds
-import onoff.model.bounds as limits
-limits.BATCH = 2**20
-chain = Chain(np.random.default_rng(1).dirichlet(np.ones(300), 300))
-size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (size + 150 * 2**20,) * 2)
-posterior = chain.posterior(1)
-assert 1 < bounds(posterior).outer < 300
-try:
-    posterior.rows
-except MemoryError:
-    print("no room for all rows")
-"""
-    if not sys.platform.startswith("linux"):
-        pytest.skip("needs /proc")
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, env={"OPENBLAS_NUM_THREADS": "1"}, capture_output=True, text=True
-    )
-    assert done.stdout == "no room for all rows\n"
 
 
 # The symmetric chain: closed forms, both regimes, even and odd lag. Fractions throughout.

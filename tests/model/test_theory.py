@@ -195,15 +195,6 @@ def test_without_the_next_request_a_singular_chain_may_need_less_but_need_not():
 # Statements on numbers
 
 
-def test_smoothing_can_make_the_cost_higher():
-    counts = [[900, 100], [9, 1]]
-    bare, smooth = (Chain.from_counts(counts, smoothing=s) for s in (0, 1))
-    assert plan(bare, 1).cost == pytest.approx(1.000, abs=5e-4)
-    assert plan(smooth, 1).cost == pytest.approx(1.154, abs=5e-4)
-    assert cost_at(chain_of(counts), 1) == same(1)
-    assert cost_at(chain_of([[901, 101], [10, 2]]), 1) == pytest.approx(1.1544, abs=5e-5)
-
-
 @pytest.mark.parametrize(("n", "lag"), [(5, 2), (7, 2), (10, 1)])
 def test_where_no_few_orbits_realise_a_symmetric_law_the_general_search_does(n, lag):
     chain = Chain.symmetric(n, 0.0)
@@ -211,17 +202,6 @@ def test_where_no_few_orbits_realise_a_symmetric_law_the_general_search_does(n, 
     found = plan(chain, lag)
     assert found.cost == pytest.approx(3 if lag == 1 else 2, abs=1e-5)
     assert found.gap <= 1e-5
-
-
-def test_the_rounding_of_a_table_grows_with_the_sources_and_the_lag():
-    def bits(n, lag):
-        chain = Chain(np.random.default_rng(1).dirichlet(np.full(n, 5.0), n))
-        return math.log2(plan(chain, 1, "everything").rounding_at(lag))
-
-    assert -48.7 < bits(2, 1) < -48
-    assert -45 < bits(30, 1) < -44.5
-    assert -40 < bits(100, 100) < -39
-    assert -37 < bits(100, 1000) < -36
 
 
 # The slips of the paper

@@ -25,6 +25,7 @@ TWO = chain_of([[7, 3], [2, 8]])
 THREE = chain_of([[1, 3, 2], [2, 1, 5], [4, 1, 1]])
 ZEROS = chain_of([[0, 1, 0], [2, 0, 1], [1, 1, 3]])
 ABSORBING = chain_of([[1, 1, 1], [0, 3, 1], [0, 0, 1]])
+NEAR = chain_of([[30, 10, 12], [29, 11, 12], [31, 9, 12]])
 PERIODIC = chain_of([[0, 0, 1, 2], [0, 0, 3, 1], [1, 1, 0, 0], [2, 1, 0, 0]])
 CASES = [
     (TWO, {}, 4), (TWO, {1}, 4), (THREE, {}, 3), (THREE, {2}, 4), (THREE, {0, 1}, 3), (ZEROS, {}, 3), (ZEROS, {1}, 4),
@@ -166,61 +167,6 @@ def test_the_referee_sees_mutants(client, encode, sensitive):
     [(leak, bits)] = found
     assert leak > Fraction(1, 50)
     assert bits > 1e-4
-
-
-# Representatives: one public e per step
-
-
-def with_representatives(rows, share=None):
-    """One flow, of the first context, serves all: J_c = (1 - e) J_b + (r_c - (1 - e) r_b) on the full set.
-
-    e is the same for all contexts; `share` may choose another one for each, which is the mistake.
-    """
-    base = min(rows)
-    law, encoders = by_quantiles({base: rows[base], "another": _flat(rows)})
-    lacks = {c: 1 - min(row.get(x, Fraction(0)) / p for x, p in rows[base].items()) for c, row in rows.items()}
-    e = max(lacks.values())
-    full = frozenset(x for row in rows.values() for x in row)
-    joints = {}
-    for c, row in rows.items():
-        mine = share(lacks[c]) if share else e
-        joint = {
-            x: {R: (1 - mine) * rows[base].get(x, 0) * p for R, p in encoders[base].get(x, {}).items()} for x in row
-        }
-        for x, p in row.items():
-            joint[x][full] = joint[x].get(full, Fraction(0)) + p - (1 - mine) * rows[base].get(x, Fraction(0))
-        joints[c] = {x: {R: mass / row[x] for R, mass in joint[x].items() if mass} for x in row}
-    mixed = {R: (1 - e) * p for R, p in law.items()}
-    mixed[full] = mixed.get(full, Fraction(0)) + e
-    return mixed, joints
-
-
-def _flat(rows):
-    everyone = sorted({x for row in rows.values() for x in row})
-    return {x: Fraction(1, len(everyone)) for x in everyone}
-
-
-NEAR = chain_of([[30, 10, 12], [29, 11, 12], [31, 9, 12]])
-
-
-@pytest.mark.parametrize("sensitive", [{}, {2}])
-@pytest.mark.parametrize("P", [THREE, NEAR])
-def test_representatives_with_one_public_e_per_step_are_exact(P, sensitive):
-    for statuses, secret, reference, joint in streams(P, sensitive, 4, with_representatives):
-        assert largest_distance(joint, statuses, secret) == 0
-        for t in range(1, 4):
-            for queries, rows in exact_filter(joint, statuses, secret, t).items():
-                kept = reference.rows(queries)
-                assert {c: kept[c] for c in rows} == rows
-
-
-def test_representatives_with_an_e_for_each_context_leak():
-    [joint] = [
-        joint
-        for statuses, _, _, joint in streams(THREE, {}, 2, lambda rows: with_representatives(rows, lambda lack: lack))
-        if statuses == (True, False)
-    ]
-    assert largest_distance(joint, (True, False), frozenset()) > Fraction(1, 20)
 
 
 # Merging unequal contexts: Hilbert's distance, not total variation

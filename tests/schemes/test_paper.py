@@ -117,13 +117,6 @@ def test_symmetric_chains_that_stay_reach_the_outer_bound_exactly(n, k, lag):
         assert paper(posterior).cost == bounds(posterior).outer == symmetric_outer(n, alpha, lag)
 
 
-@given(chains(max_sources=5))
-def test_always_on_means_everything(chain):
-    scheme = paper(ExactPosterior(chain, 0))
-    assert scheme.law() == {tuple(range(chain.n)): 1}
-    assert scheme.cost == chain.n
-
-
 def test_example_1_at_alpha_one_quarter():
     scheme = paper(ExactPosterior(Chain.symmetric(3, 0.25), 1))
     assert scheme.sizes().tolist() == [Fraction(6, 11), Fraction(24, 77), Fraction(1, 7)]
@@ -142,11 +135,3 @@ def test_few_contexts_get_a_partial_level():
     assert scheme.full_mass == 0
     assert scheme.sizes().tolist() == bounds(posterior).theta.tolist()
     assert scheme.sizes()[2] > 0.3
-
-
-def test_in_floats_a_possible_request_below_the_rounding_may_get_no_mass():
-    # As the docstring of PaperScheme says; in fractions it gets its share.
-    chain = Chain([[0.9, 0.1, 1e-18], [0.5, 0.5, 0], [0.3, 0.3, 0.4]])
-    assert chain.posterior(1).possible(0, 0)[2]
-    assert [z for z, x, _ in paper(chain.posterior(1)).joint(0) if x == 2] == []
-    assert sum(mass for _, x, mass in paper(ExactPosterior(chain, 1)).joint(0) if x == 2) > 0
