@@ -213,18 +213,6 @@ def test_another_request_than_the_announced_one_is_found(tmp_path):
     assert (found.first.step, found.first.rule, made.wrong) == (12, "next", [12])
 
 
-def test_a_pending_request_that_was_replaced_is_found(tmp_path):
-    """A query that went out is dropped for another one: the server saw the first."""
-    made = life(tmp_path, kills=0.0, losses=0.0).live(20)
-    at = next(step.step for step in made.steps() if 1 < len(step.query) < CHAIN.n)
-
-    def replaced(lines):
-        return [*lines[:at], {**lines[at], "sources": list(FULL), "held": [0] * CHAIN.n}, *lines[at:]]
-
-    found = made.change_log(replaced).audit()
-    assert (found.first.step, found.first.rule) == (at, "log")
-
-
 # Plans.
 
 

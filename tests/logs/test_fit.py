@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import math
 import subprocess
 import sys
 import zipfile
@@ -182,15 +181,6 @@ def test_a_name_of_a_file_is_only_a_name(tmp_path, name):
     logkit.write(logkit.AWKWARD * 2, tmp_path / "a and b.csv")
     found = fit(logkit.write(logkit.AWKWARD, tmp_path / name))
     assert (found.report.rows, found.report.users) == (38, 10)
-
-
-def test_whole_floats_are_written_as_whole_numbers(engine, tmp_path):
-    """A column of whole numbers with a gap comes out of many programs as floats."""
-    users, sources = [10_000_000.0, None, 10_000_000.0, math.nan, 0.5], [1e7, 2.5, 2.5, math.nan, math.nan]
-    logkit.write_parquet(tmp_path / "log.parquet", "DOUBLE", user=users, time=[1, 2, 3, 4, 5], source=sources)
-    engine.define_log(tmp_path / "log.parquet", COLUMNS)
-    found = engine.rows("SELECT user, source FROM log ORDER BY row")
-    assert found == [("10000000", "10000000"), (None, "2.5"), ("10000000", "2.5"), (None, None), ("0.5", None)]
 
 
 @pytest.mark.parametrize("name", ["log.csv", "log.txt"])

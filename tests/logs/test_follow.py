@@ -120,9 +120,6 @@ def test_what_the_better_model_looked_at_is_said():
     assert follows(chain, noisy).hint == "the request 7 before"
     catalogue = follows(chain, np.arange(11))
     assert (catalogue.hint, catalogue.found_at <= 11) == ("the order of the catalogue", True)
-    assert "DO NOT FOLLOW the chain" in catalogue.words()
-    assert follows(chain, [1]).words() == "whether requests follow the chain: not known, too few were made"
-    assert follows(chain, chain.simulate(20, rng)).words().endswith("so few say little")
 
 
 def test_one_request_that_the_chain_calls_impossible_is_enough():

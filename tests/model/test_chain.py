@@ -50,14 +50,6 @@ def test_bad_names_are_refused(names):
         Chain(GOOD, names)
 
 
-def test_names_default_to_the_indices_and_can_be_looked_up():
-    chain = Chain(GOOD)
-    assert chain.names == ("0", "1")
-    assert Chain(GOOD, ["left", "right"]).index("right") == 1
-    with pytest.raises(ChainError, match="no source is called 'up'"):
-        Chain(GOOD, ["left", "right"]).index("up")
-
-
 def test_numbers_of_any_kind_make_a_chain():
     half = [[Fraction(1, 2), Decimal("0.5")], [1, False]]
     assert Chain(half).P.tolist() == [[0.5, 0.5], [1, 0]]

@@ -80,17 +80,6 @@ def test_symmetric_closed_forms_agree_with_the_float_bounds(n, alpha, lag):
     assert symmetric_inner(n, alpha, lag) == pytest.approx(found.inner, rel=1e-7)
 
 
-def test_example_1_of_the_paper():
-    for k in range(1, 24):
-        a = Fraction(k, 24)
-        inner, outer = symmetric_inner(3, a, 1), symmetric_outer(3, a, 1)
-        if 3 * a >= 1:
-            assert inner == outer == 6 * a**2 / (3 * a**2 - 2 * a + 1)
-        else:
-            assert outer == (3 - 3 * a) / (3 * a + 1)
-            assert inner == 2 / (3 * a + 1) - (4 * a - 2) / (3 * a**2 - 2 * a + 1) - 1
-
-
 def test_symmetric_chains_are_recognised_up_to_relabelling():
     chain = Chain.symmetric(5, 0.1)
     assert is_symmetric(chain)

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from exactstreams import Reference, by_quantiles, chain_of, distance, largest_distance, query_laws, stream_law
+from exactstreams import Reference, by_quantiles, chain_of, largest_distance, normalise, query_laws, stream_law, widest
 from onoff.model.chain import Chain
 from onoff.past.habits import Habits, clipped, plausible_distance, requests_needed
 
@@ -117,9 +117,7 @@ def leak_while_learning(statuses, since):
             secret = tuple(x if statuses[i] else None for i, x in enumerate(path[: t + 1]) if i > 1)
             law = hidden.setdefault(queries[:t], {}).setdefault(secret, {})
             law[queries[t]] = law.get(queries[t], Fraction(0)) + p
-        for laws in hidden.values():
-            shares = [{q: p / sum(law.values()) for q, p in law.items()} for law in laws.values()]
-            worst = max(worst, *(distance(one, other) for one in shares for other in shares))
+        worst = max(worst, *(widest(map(normalise, laws.values())) for laws in hidden.values()))
     return worst
 
 
@@ -157,8 +155,7 @@ def leak_after_the_change(may):
             for queries, laws in query_laws(joint, statuses, frozenset(), t).items():
                 if client.since(queries) is not None:
                     changes += 1
-                    shares = [law for _, law in laws.values()]
-                    worst = max(worst, *(distance(one, other) for one in shares for other in shares))
+                    worst = max(worst, widest(law for _, law in laws.values()))
     assert changes > 20
     return worst
 

@@ -283,15 +283,6 @@ def test_what_is_possible_never_underflows():
 # Peeling
 
 
-@given(st.integers(2, 8), seeds)
-def test_two_rows_are_peeled_to_the_bound(n, seed):
-    rows = np.random.default_rng(seed).dirichlet(np.full(n, 0.5), 2)
-    member, mass, rest = peeled(RowTable(rows, rows > 0), 10**4)
-    assert len(rest) == 0
-    assert mass.sum() == pytest.approx(1)
-    assert mass @ member.sum(axis=1) == pytest.approx(rows.max(axis=0).sum(), abs=1e-7)
-
-
 @given(st.integers(2, 6), st.integers(2, 6), seeds)
 @settings(max_examples=examples(60))
 def test_what_is_peeled_is_a_coupling_of_the_rows(n, m, seed):

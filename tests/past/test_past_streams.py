@@ -18,7 +18,6 @@ ENDS = Chain([[0, 1, 0, 0], [0.5, 0, 0.25, 0.25], [0.2, 0.3, 0, 0.5], [0, 0, 0, 
 INTO = Chain([[0, 1, 0], [0.5, 0, 0.5], [0.2, 0.3, 0.5]])  # after 0 only 1: without an open request if 1 is sensitive
 WORLDS = {
     "two": (random_chain("dense", 2, 1), ()),
-    "two, one sensitive": (random_chain("dense", 2, 1), (0,)),
     "three": (random_chain("dense", 3, 1), ()),
     "three, one sensitive": (random_chain("dense", 3, 1), (1,)),
     "three, two sensitive": (random_chain("dense", 3, 2), (0, 2)),
@@ -26,20 +25,18 @@ WORLDS = {
     "zeros": (random_chain("sparse", 3, 1), ()),
     "a context drops out": (INTO, (1,)),
     "equal rows": (Chain([[0.3, 0.3, 0.4], [0.3, 0.3, 0.4], [0.1, 0.8, 0.1]]), ()),
-    "four in turns, one sensitive": (random_chain("periodic", 4, 1), (1,)),
     "four with an end": (ENDS, ()),
     "four with an end, one sensitive": (ENDS, (1,)),
-    "four alike": (Chain.symmetric(4, 0.1), (2,)),
     "four, one sensitive": (random_chain("dense", 4, 2), (1,)),
 }
 
 
-def checked(world, patterns, draw=drawn):
+def checked(world, patterns):
     """The largest information, and the largest distance after any past as a multiple of what its step states."""
     bits, excess = 0.0, 0.0
     for statuses in patterns:
         found = {}
-        for t, seen in world.streams(statuses, draw):
+        for t, seen in world.streams(statuses):
             found[t] = found.get(t, 0.0) + seen.bits
             excess = max(
                 excess, float(seen.distance) / seen.rounding if seen.rounding else np.inf * (seen.distance > 0)
@@ -105,7 +102,7 @@ def test_help_for_the_contexts_of_a_group_only_is_seen(monkeypatch):
             law[smaller] += law.pop(step.sets[-1], 0)
         return law
 
-    assert checked(World(NEAR), [(True, False)], alone)[0] > 1e-4
+    assert sum(seen.bits for _, seen in World(NEAR).streams((True, False), alone)) > 1e-4
 
 
 def test_merging_unequal_rows_stays_within_what_is_stated_after_every_past_and_uncounted_it_is_seen(monkeypatch):

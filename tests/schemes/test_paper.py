@@ -117,12 +117,6 @@ def test_symmetric_chains_that_stay_reach_the_outer_bound_exactly(n, k, lag):
         assert paper(posterior).cost == bounds(posterior).outer == symmetric_outer(n, alpha, lag)
 
 
-def test_example_1_at_alpha_one_quarter():
-    scheme = paper(ExactPosterior(Chain.symmetric(3, 0.25), 1))
-    assert scheme.sizes().tolist() == [Fraction(6, 11), Fraction(24, 77), Fraction(1, 7)]
-    assert scheme.cost == Fraction(123, 77)
-
-
 def test_few_contexts_get_a_partial_level():
     # Four contexts of sixteen: lambda is 1/3, 2/3, 4/3, ..., and the text's algorithm breaks on lambda_3 > 1.
     chain = Chain.from_counts([[0, 2, 0, 1], [0, 0, 0, 1], [0, 1, 0, 2], [0, 0, 0, 1]], smoothing=0)

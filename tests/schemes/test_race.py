@@ -213,15 +213,6 @@ def test_the_slack_takes_in_what_rounding_could_exclude():
             assert exact <= winners
 
 
-def test_fair_digits_do_not_repeat_biased_ones():
-    values = clocks.exponentials(4000, random.Random(6).randrange)
-    last_biased = np.array([(value >> 64) & 1 for value in values])
-    for place in (63, 62, 0):
-        fair = np.array([(value >> place) & 1 for value in values])
-        table = np.histogram2d(last_biased, fair, bins=2)[0]
-        assert chi2_contingency(table).pvalue > FALSE_ALARM
-
-
 # The plan
 
 

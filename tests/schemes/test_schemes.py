@@ -41,7 +41,7 @@ def chain_file(tmp_path):
 
 
 @pytest.mark.usefixtures("pairs")
-def test_a_new_scheme_is_planned_checked_saved_and_read(tmp_path):
+def test_a_new_scheme_is_planned_checked_saved_read_compared_and_refused_where_it_is_unknown(tmp_path, monkeypatch):
     made = plan(CHAIN, 1, "pairs")
     assert made.scheme == "pairs"
     assert plan(CHAIN, 1, "optimal").cost <= made.cost <= CHAIN.n
@@ -51,21 +51,11 @@ def test_a_new_scheme_is_planned_checked_saved_and_read(tmp_path):
             check_encoder(made, last, following)
     made.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == made
-
-
-@pytest.mark.usefixtures("pairs")
-def test_a_file_of_a_scheme_that_is_not_plugged_in_is_refused(tmp_path, monkeypatch):
-    plan(CHAIN, 1, "pairs").save(tmp_path / "plan.json")
+    pairs, optimal = costs({"five": CHAIN}, [1], ["both"], ["pairs", "optimal"])
+    assert (pairs.scheme, optimal.messages <= pairs.messages) == ("pairs", True)
     monkeypatch.delitem(SCHEMES, "pairs")
     with pytest.raises(Exception, match="'pairs' is not a scheme with a table: everything, paper, comb, optimal are"):
         Plan.load(tmp_path / "plan.json")
-
-
-@pytest.mark.usefixtures("pairs")
-def test_the_costs_of_a_new_scheme_are_known():
-    pairs, optimal = costs({"five": CHAIN}, [1], ["both"], ["pairs", "optimal"])
-    assert pairs.scheme == "pairs"
-    assert optimal.messages <= pairs.messages
 
 
 @pytest.mark.usefixtures("pairs")

@@ -196,12 +196,14 @@ def query_laws(joint, statuses, sensitive, t):
 
 def largest_distance(joint, statuses, sensitive):
     """The largest total variation between the laws of a query given the same past and two values of what is hidden."""
-    worst = Fraction(0)
-    for t in range(len(statuses)):
-        for laws in query_laws(joint, statuses, sensitive, t).values():
-            different = {frozenset(law.items()): law for _, law in laws.values()}.values()
-            worst = max(worst, *(distance(one, other) for one in different for other in different))
-    return worst
+    steps = (query_laws(joint, statuses, sensitive, t) for t in range(len(statuses)))
+    return max(widest(law for _, law in laws.values()) for pasts in steps for laws in pasts.values())
+
+
+def widest(laws):
+    """The largest total variation between two of the laws."""
+    different = {frozenset(law.items()): law for law in laws}.values()
+    return max(distance(one, other) for one in different for other in different)
 
 
 def largest_information(joint, statuses, sensitive):
