@@ -194,16 +194,6 @@ def test_what_a_query_says_is_what_the_encoders_say(chain, lag, more):
         views_agree(other.off(other.on(), ()), 4)
 
 
-def test_while_on_all_but_decoys_ask_for_everything_and_naive_ones_do_so_for_sensitive_sources():
-    full = (0, 1, 2)
-    for client in (Everything(3), Naive(3), Announced(3, []), Past(PastState.start(CHAIN), 3)):
-        assert client.on().sets == (full,)
-        assert client.on().view((0, 1)).chances.max() == 0
-    assert Decoys(3, 1).on().view(full).chances.max() == 0
-    off = Naive(3, (1,)).off(Naive(3).on(), full)
-    assert [off.draw(0, x, 0, np.random.default_rng(0)) for x in range(3)] == [(0,), full, (2,)]
-
-
 def test_the_cheapest_plan_that_fits_serves_a_lag_and_a_race_says_nothing():
     cheap, dear = plan(CHAIN, 1), plan(CHAIN, 2, "everything")
     assert Announced(3, [cheap, dear]).step(3, serving([cheap, dear], 3)).sets == cheap.sets != dear.sets

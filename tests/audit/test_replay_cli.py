@@ -105,14 +105,6 @@ def test_plans_and_laws_are_refused_for_the_other_promise(made, words, tmp_path)
     assert f"{other[0]} is for the promise" in done.stderr
 
 
-def test_a_long_attack_is_left_out_unless_it_is_asked_for(words, monkeypatch):
-    monkeypatch.setattr("onoff.audit.log.MOST_WORK", 10)
-    done = call(*words)
-    assert done.returncode == 0
-    assert "the attack takes long here (--attack)" in done.stdout
-    assert "betrays nothing" in call(*words, "--attack").stdout
-
-
 @pytest.mark.parametrize("promise", ["both", "past"])
 def test_requests_that_do_not_follow_the_chain_leave_no_verdict(tmp_path, promise):
     """Every draw is right, and the promise holds for habits of another kind."""

@@ -18,7 +18,6 @@ from clientstreams import query_laws
 from clikit import call
 from exactstreams import chain_of
 from onoff import Chain, OnoffError, plan
-from onoff.apps.cli.audit.streams import at_most
 from onoff.audit import enumeration, streams
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
 from onoff.audit.streams import audit_streams, parse_statuses
@@ -111,10 +110,6 @@ def test_the_bound_is_above_what_is_enumerated(kind, monkeypatch):
 def test_every_kind_of_chain_is_private(chain):
     assert audited(chain, "1001", ours(chain)).holds
     assert audited(chain, "1001", Past(PastState.start(chain), chain.n), promise="past").holds
-
-
-def test_a_bound_is_shown_rounded_up():
-    assert [at_most(x) for x in (0.0, 3.1e-14, 3e-14, 9.5e-6, 0.12341)] == ["0", "4e-14", "3e-14", "1e-05", "0.1235"]
 
 
 # The others leak what they must.

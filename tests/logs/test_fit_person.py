@@ -36,15 +36,6 @@ def test_one_user_is_asked_for_or_a_column_of_users_is_given_but_not_both(tmp_pa
         fit(file, one_user=True, user="user")
 
 
-def test_a_list_with_one_request_in_a_line_is_one_users_sequence(tmp_path):
-    (tmp_path / "requests.txt").write_text("\n".join(WALK) + "\n")
-    found = fit(tmp_path / "requests.txt")
-    expected = logkit.counted([("the user", str(t), name) for t, name in enumerate(WALK)], ["a", "b", "c"])
-    assert found.counts.sum() == sum(expected["pairs"].values()) == len(WALK) - 1
-    assert found.counts[0, 1] == sum(c for (_, i, j), c in expected["pairs"].items() if (i, j) == (0, 1))
-    assert any("all rows are taken to be one user's" in note for note in found.report.notes)
-
-
 @pytest.mark.parametrize("rest", ["", f" {AGENT}"])
 def test_access_logs_of_web_servers_are_read_as_they_are(tmp_path, rest):
     lines = [access_line(t, f"/{name}?x={t % 2}", rest=rest) for t, name in enumerate(WALK)]

@@ -139,14 +139,6 @@ def test_check_accepts_the_chain_on_its_own_log(tmp_path):
         assert found.report.bits < bare.report.bits + 1e-4
 
 
-def test_the_smoothing_of_one_reader_is_chosen_by_blocks_of_time(tmp_path):
-    """The truth is Dirichlet(0.1) rows, as above. One reader in one bucket would leave the choice at 1."""
-    rng = np.random.default_rng(6)
-    path = Chain(rng.dirichlet(np.full(12, 0.1), 12)).simulate(4000, rng)
-    (tmp_path / "log.txt").write_text("\n".join(map(str, path)) + "\n")
-    assert 0.02 < fit(tmp_path / "log.txt").report.smoothing < 0.3
-
-
 def test_held_out_bits_by_hand():
     """Two readers, each predicted by the other: with counts [[3, 1], [2, 0]] and [[2, 1], [0, 1]], and 1 added."""
     pairs = np.zeros((64, 2, 2), np.int64)

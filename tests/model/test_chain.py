@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import pickle
 import stat
-from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -48,12 +47,6 @@ def test_a_matrix_that_is_no_chain_is_refused_in_words(matrix, words):
 def test_bad_names_are_refused(names):
     with pytest.raises(ChainError):
         Chain(GOOD, names)
-
-
-def test_numbers_of_any_kind_make_a_chain():
-    half = [[Fraction(1, 2), Decimal("0.5")], [1, False]]
-    assert Chain(half).P.tolist() == [[0.5, 0.5], [1, 0]]
-    assert Chain(np.asfortranarray(GOOD)) == Chain(GOOD)
 
 
 WRONG = {

@@ -9,6 +9,7 @@ import pytest
 from onoff import Chain, Plan, bounds, plan
 from onoff.errors import PlanError
 from onoff.plans.planner import compute, is_final
+from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
 from onoff.schemes.certificate import SHIFT, outer_certificate
 from oracles import random_chain
@@ -104,7 +105,7 @@ def test_a_chain_that_was_exchanged_is_refused_and_written_anew(tmp_path, exchan
 def test_the_chain_is_kept_once_and_is_small(tmp_path):
     chain = random_chain("dense", 60, 2)
     for lag in (1, 2, 3):
-        plan(chain, lag, "race").save(tmp_path / f"{lag}.plan.json")
+        race_plan(chain, lag, draws=2).save(tmp_path / f"{lag}.plan.json")
     [kept] = tmp_path.glob("*.chain")
     assert kept.stat().st_size < 8 * 60**2 + 500
     assert all(file.stat().st_size < 600 for file in tmp_path.glob("*.json"))

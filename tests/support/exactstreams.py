@@ -33,8 +33,8 @@ def sets(n):
 
 
 def chain_of(weights):
-    """The chain with rows proportional to whole numbers or fractions."""
-    return [[Fraction(w) / sum(row) for w in row] for row in map(list, weights)]
+    """The chain with rows proportional to these numbers; floats are taken digit for digit."""
+    return [[Fraction(w) / sum(map(Fraction, row)) for w in row] for row in weights]
 
 
 def times(A, B):
