@@ -119,16 +119,6 @@ def test_steps_without_a_law_or_with_a_race_are_counted_and_say_nothing():
     assert (blind.off, blind.missed) == (1, 1)
 
 
-def test_a_step_that_the_log_lacks_says_nothing_and_what_comes_after_it_still_does():
-    rng = np.random.default_rng(5)
-    client = Announced(3, [plan(CHAIN, 1)])
-    path, seen = seen_of(client, CHAIN, statuses("10001"), rng)
-    cut = [*seen[:2], replace(seen[2], query=None), *seen[3:]]
-    found = attack(CHAIN, "both", cut, truth=path)
-    assert (found.off, found.missed, found.beliefs.silent) == (2, 0, ())
-    assert found.open.bits > 0.01
-
-
 def test_what_does_not_fit_is_an_error():
     full = Seen(True, (0, 1, 2), Everything(3).on())
     with pytest.raises(OnoffError, match="the truth has 1 requests, the stream 2"):

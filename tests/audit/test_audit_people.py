@@ -16,11 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clientstreams import random_habits, simulate
+from clientstreams import query_laws, random_habits, simulate
 from clikit import call, interrupt
 from onoff import Chain, OnoffError, plan
 from onoff.apps.cli.audit.people import people as command
-from onoff.audit import people as people_audit
 from onoff.audit.clients import Announced, Naive, Past
 from onoff.audit.people import audit_people, estimate_leak, private_runs, replay, score, switch_at_random
 from onoff.logs.habits import split_people
@@ -49,23 +48,6 @@ def chance_of(habits, path):
     return p
 
 
-def asking_chance(client, path, private, queries):
-    """p(queries | path), step by step in fractions, from what the client's steps say."""
-    chance, step, context = Fraction(1), None, 0
-    for t, query in enumerate(queries):
-        step = client.on() if private[t] else client.off(step, queries[t - 1])
-        if t:
-            context = 0 if step.comes is None else int(step.comes[context, path[t - 1]])
-        if context < 0 or query not in step.sets:
-            return Fraction(0)
-        units = step.encoder(context, path[min(t + 1, len(path) - 1)])
-        row = [0] if units is None else units[path[t]].tolist()
-        if not sum(row):
-            return Fraction(0)
-        chance *= Fraction(row[step.sets.index(query)], sum(row))
-    return chance
-
-
 CHAIN = random_chain("dense", 3, 1)
 CLIENTS = {
     "both": lambda: Announced(3, [plan(CHAIN, lag) for lag in (1, 2)]),
@@ -89,7 +71,10 @@ def test_every_figure_of_a_score_is_that_of_all_paths(name, order, monkeypatch):
     prior = {other: chance_of(habits, other) for other in product(range(3), repeat=5)}
 
     def given(queries):
-        return {other: p * asking_chance(client, other, private, queries) for other, p in prior.items()}
+        return {
+            other: p * query_laws(client, private[: len(queries)], (*other, other[-1])).get(tuple(queries), 0)
+            for other, p in prior.items()
+        }
 
     def law(joint, t):
         return {v: float(sum(p for other, p in joint.items() if other[t] == v) / sum(joint.values())) for v in range(3)}
@@ -186,20 +171,6 @@ def test_nothing_is_learned_at_or_after_a_private_request_by_who_knows_the_chain
     assert result["past", "second order"]["after"].low > 0.05  # the same queries tell who knows the habits
     assert 1 < ours["messages"].value < 3
     assert naive["messages"].value < both["messages"].value
-
-
-def test_the_first_request_is_made_on_and_the_last_one_by_the_client_that_must_announce(monkeypatch):
-    asked = {}
-
-    def noting(client, path, private, rng):
-        asked.setdefault(client.name, []).append(private)
-        return replay(client, path, private, rng)
-
-    monkeypatch.setattr(people_audit, "replay", noting)
-    audit(echo(3), 40, past=True)
-    assert all(private[0] for every in asked.values() for private in every)
-    assert all(private[-1] for private in asked["both"])
-    assert not all(private[-1] for private in asked["past"])
 
 
 # The front door and the command

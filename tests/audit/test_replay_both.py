@@ -19,7 +19,6 @@ from onoff.audit import law
 from onoff.audit.exhibits import law_digest
 from onoff.client import promises, protocol
 from onoff.client.laws import PlanDigests
-from onoff.errors import PlanError
 from onoff.plans.plan import Plan
 from onoff.plans.race import RacePlan, _integers
 from onoff.plans.table import TablePlan
@@ -150,18 +149,6 @@ def plan_of_a_larger_lag(made):
     return patch.object(CheapestPlan, "best", greedy), served
 
 
-def plan_by_request(made):
-    def chosen(self, lag):
-        dear, cheap = self.known
-        if lag == 1:
-            return dear
-        if made.path[made.t] == 0 and any(step.plan == cheap.name for step in made.steps()):
-            made.wrong.append(made.t)
-        return dear if made.path[made.t] == 0 else cheap
-
-    return (patch.object(CheapestPlan, "best", chosen),)
-
-
 def on_in_secret(made):
     """The client goes ON for one source, which nobody asked it to."""
     begin = promises.begin_both
@@ -177,27 +164,10 @@ def on_in_secret(made):
     return (patch.object(promises, "begin_both", wrong),)
 
 
-def on_after_a_restart(made):
-    """A client that was opened again takes its last step for an ON step, though it was OFF."""
-    opened = made._open
-
-    def wrong(client=None):
-        found, state = opened(client), made.journal.state
-        if state.pending is None and state.lag:
-            made.wrong.append(made.t + 1)
-            made.journal.state = replace(state, last=state.previous, lag=0)
-        return found
-
-    made._open = wrong
-    return ()
-
-
 RULES = {
     "status": (lag_too_high, 60),
-    "status, after a restart": (on_after_a_restart, 60),
     "draw": (last_updated_while_off, 60),
     "plan": (plan_of_a_larger_lag, 60),
-    "dearer": (plan_by_request, 120),
     "status, in secret": (on_in_secret, 60),
 }
 
@@ -243,18 +213,6 @@ def test_another_request_than_the_announced_one_is_found(tmp_path):
     assert (found.first.step, found.first.rule, made.wrong) == (12, "next", [12])
 
 
-def test_a_pending_request_that_was_replaced_is_found(tmp_path):
-    """A query that went out is dropped for another one: the server saw the first."""
-    made = life(tmp_path, kills=0.0, losses=0.0).live(20)
-    at = next(step.step for step in made.steps() if 1 < len(step.query) < CHAIN.n)
-
-    def replaced(lines):
-        return [*lines[:at], {**lines[at], "sources": list(FULL), "held": [0] * CHAIN.n}, *lines[at:]]
-
-    found = made.change_log(replaced).audit()
-    assert (found.first.step, found.first.rule) == (at, "log")
-
-
 # Plans.
 
 
@@ -273,33 +231,6 @@ def test_a_law_of_few_units_is_found_at_its_first_use(tmp_path):
 
 def first_off(made):
     return next(step.step for step in made.steps() if step.lag)
-
-
-def test_a_plan_error_turned_into_the_full_set_is_found_at_the_first_one(tmp_path):
-    """The law of a larger lag: some contexts have no encoder, and nothing can have been drawn there."""
-    cheap = plans()[2]
-    refusing = replace(cheap, lag=1, certificate=replace(cheap.certificate, bound=1.0))
-    made = life(tmp_path, planner=CheapestPlan(refusing))
-
-    def full(honest, plan, *context):
-        try:
-            return honest(plan, *context)
-        except PlanError:
-            made.wrong.append(made.t)
-            return FULL
-
-    honest, digest = TablePlan.draw, PlanDigests.of
-
-    def unnoted(self, plan, *context):
-        try:
-            return digest(self, plan, *context)
-        except PlanError:
-            return None
-
-    patches = patch.object(TablePlan, "draw", lambda *context: full(honest, *context))
-    made.live(60, [patches, patch.object(PlanDigests, "of", unnoted)])
-    found = made.audit()
-    assert (found.first.step, found.first.rule) == (made.wrong[0], "draw")
 
 
 class Altered:

@@ -98,43 +98,11 @@ def test_what_is_missing_is_said_in_one_line(words, change, complaint):
     assert complaint in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("which", "change", "code", "says"),
-    [
-        ("log", lambda lines: [*lines[:5], lines[5][:30], *lines[5:]], 2, "line 6 is not one of a server's log"),
-        ("log", lambda lines: [lines[0], *lines[21:]], 1, "20 steps, from step 0 on: the log begins after it"),
-        ("record", lambda lines: lines[1:], 1, "its law is not on record"),
-        ("chain", lambda lines: [json.dumps(json.loads(lines[0]) | {"names": [*"uvwxyz"]})], 2, "of another chain"),
-    ],
-)
-def test_damaged_cut_late_or_foreign_files_are_said_in_one_line(made, words, which, change, code, says):
-    file = {"log": made.log_file, "record": made.record_file, "chain": made.directory / "chain.json"}[which]
-    if not file.exists() or (which, made.promise) == ("chain", "both"):
-        return
-    before = file.read_bytes()
-    file.write_text("\n".join(change(before.decode().splitlines())) + "\n")
-    kept = {one: one.read_bytes() for one in made.directory.iterdir() if one.is_file()}
-    done = call(*words)
-    assert {one: one.read_bytes() for one in kept} == kept
-    file.write_bytes(before)
-    assert done.returncode == code
-    assert says in (done.stderr if code == 2 else done.stdout.splitlines()[-1])
-    assert code == 1 or done.stderr.count("\n") == 1
-
-
 def test_plans_and_laws_are_refused_for_the_other_promise(made, words, tmp_path):
     other = ("--laws", tmp_path / "laws") if made.promise == "both" else ("--plans", tmp_path)
     done = call(*words, *other)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert f"{other[0]} is for the promise" in done.stderr
-
-
-def test_a_long_attack_is_left_out_unless_it_is_asked_for(words, monkeypatch):
-    monkeypatch.setattr("onoff.audit.log.MOST_WORK", 10)
-    done = call(*words)
-    assert done.returncode == 0
-    assert "the attack takes long here (--attack)" in done.stdout
-    assert "betrays nothing" in call(*words, "--attack").stdout
 
 
 @pytest.mark.parametrize("promise", ["both", "past"])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import logkit
-from onoff import OnoffError, fit
+from onoff import fit
 from onoff.logs.count import count_sources, count_transitions
 from onoff.logs.engines import DuckDB, Spark, explained
 from onoff.logs.read import ReadOptions, open_log
@@ -74,11 +73,6 @@ def test_a_file_in_many_blocks_keeps_its_order(duckdb, spark, tmp_path):
         spark.session.conf.unset("spark.sql.files.maxPartitionBytes")
         spark.session.conf.unset("spark.sql.files.openCostInBytes")
     assert logkit.as_counters(found, 3) == logkit.counted(rows, ["x", "y", "z"])
-
-
-def test_errors_of_spark_are_one_line(spark):
-    with pytest.raises(OnoffError, match=r"^log.parquet: cannot be read \(.*none"), explained(Path("log.parquet")):
-        spark.rows("SELECT none FROM log")
 
 
 def test_names_are_data_for_both_engines_whatever_letters_they_have(duckdb, spark, tmp_path):

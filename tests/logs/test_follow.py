@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from itertools import product
 
 import numpy as np
@@ -89,26 +88,6 @@ def test_a_reader_who_alternates_is_found_within_50_requests(slips):
     assert missed <= 2
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-@pytest.mark.parametrize("n", [10, 100])
-def test_a_reload_of_all_feeds_is_found_before_the_first_hundred(n, shuffled):
-    rng = np.random.default_rng(9)
-    rounds = [rng.permutation(n) if shuffled or i == 0 else None for i in range(10)]
-    path = np.concatenate([rounds[0] if one is None else one for one in rounds])
-    found = follows(nearly_even(n, rng), path[:100])
-    assert found.refuted
-    assert found.found_at <= 60
-
-
-def test_habits_that_change_after_many_faithful_requests_are_found_soon():
-    rng = np.random.default_rng(10)
-    chain = nearly_even(8, rng)
-    faithful = chain.simulate(3000, rng)
-    assert not follows(chain, faithful).refuted
-    found = follows(chain, np.concatenate([faithful, np.tile([3, 1, 6, 2], 20)]))
-    assert 3000 < found.found_at < 3040
-
-
 def test_the_bits_are_those_that_a_better_model_gains():
     rng = np.random.default_rng(11)
     cycle = follows(EVEN, np.tile([0, 1, 2, 3], 500))
@@ -123,26 +102,6 @@ def test_the_bits_are_those_that_a_better_model_gains():
     assert follows(EVEN, EVEN.simulate(2000, rng)).bits == 0
 
 
-def test_the_effect_is_said_beside_the_p_value_and_a_slight_one_is_told_from_a_large_one(tmp_path):
-    """Both chains are refuted beyond doubt; one is nearly right."""
-    rng = np.random.default_rng(15)
-    true = Chain(rng.dirichlet(np.full(4, 8.0), 4), tuple("abcd"))
-    EVEN.save(tmp_path / "even.json")
-    for name, path, effect, advice in (
-        ("slight", true.simulate(4000, rng), r"gains 0\.0\d bits a request, which is little", "nearly right"),
-        ("large", np.tile([0, 1, 2, 3], 50), r"gains 1\.\d\d bits a request, which is much", "Do not rely on this"),
-    ):
-        (tmp_path / f"{name}.txt").write_text("\n".join("abcd"[x] for x in path) + "\n")
-        done = call("check", f"{name}.txt", "--chain", "even.json", cwd=tmp_path)
-        assert done.returncode == 1
-        assert re.search(effect + r" \(p = \d\S+, false alarms", done.stdout)
-        assert advice in done.stdout
-    assert re.search(
-        r"against the chain \(a better model gains 0\.00 bits a request, p = ",
-        follows(true, true.simulate(60, rng)).words(),
-    )
-
-
 def test_what_the_better_model_looked_at_is_said():
     rng = np.random.default_rng(12)
     chain = nearly_even(12, rng)
@@ -152,9 +111,6 @@ def test_what_the_better_model_looked_at_is_said():
     assert follows(chain, noisy).hint == "the request 7 before"
     catalogue = follows(chain, np.arange(11))
     assert (catalogue.hint, catalogue.found_at <= 11) == ("the order of the catalogue", True)
-    assert "DO NOT FOLLOW the chain" in catalogue.words()
-    assert follows(chain, [1]).words() == "whether requests follow the chain: not known, too few were made"
-    assert follows(chain, chain.simulate(20, rng)).words().endswith("so few say little")
 
 
 def test_one_request_that_the_chain_calls_impossible_is_enough():
@@ -256,11 +212,6 @@ def test_the_command_reads_logs_and_says_what_it_left_out(tmp_path):
     assert (found["tested"], found["unknown"], found["refuted"]) == (57, 1, True)
     assert "requests for no source of the chain, such as x, which were not tested: 1" in done.stderr
     assert "one user's" in done.stderr
-    for words, what in (
-        (("log.csv",), "is not a journal, so the chain is needed"),
-        (("none",), "none: cannot be read"),
-        (("log.csv", "--chain", "chain.json", "--source", "q"), "there is no column 'q' for --source"),
-    ):
-        done = call("check", *words, cwd=tmp_path)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-        assert what in done.stderr
+    done = call("check", "log.csv", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "is not a journal, so the chain is needed" in done.stderr

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import pickle
 import stat
-from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -50,20 +49,6 @@ def test_bad_names_are_refused(names):
         Chain(GOOD, names)
 
 
-def test_names_default_to_the_indices_and_can_be_looked_up():
-    chain = Chain(GOOD)
-    assert chain.names == ("0", "1")
-    assert Chain(GOOD, ["left", "right"]).index("right") == 1
-    with pytest.raises(ChainError, match="no source is called 'up'"):
-        Chain(GOOD, ["left", "right"]).index("up")
-
-
-def test_numbers_of_any_kind_make_a_chain():
-    half = [[Fraction(1, 2), Decimal("0.5")], [1, False]]
-    assert Chain(half).P.tolist() == [[0.5, 0.5], [1, 0]]
-    assert Chain(np.asfortranarray(GOOD)) == Chain(GOOD)
-
-
 WRONG = {
     "posterior of a string": lambda c, rng: c.posterior("1"),
     "posterior of a float": lambda c, rng: c.posterior(1.0),
@@ -93,13 +78,6 @@ WRONG = {
 def test_wrong_types_and_values_are_refused(call):
     with pytest.raises(ChainError):
         call(Chain(GOOD), np.random.default_rng(1))
-
-
-def test_whole_numbers_of_numpy_are_whole_numbers():
-    chain = Chain.symmetric(np.int64(3), 0.5)
-    assert (chain.power(np.int32(2)) == chain.power(2)).all()
-    assert chain.posterior(np.uint8(1)).lag == 1
-    assert chain.simulate(np.int64(1), np.random.default_rng(1), start=np.int64(2)).tolist() == [2]
 
 
 def test_a_chain_is_frozen_and_keeps_no_reference_to_its_input():
@@ -211,9 +189,9 @@ def test_simulate_follows_the_chain():
 def test_simulating_starts_from_the_stationary_distribution():
     chain, rng = Chain([[0.5, 0.5, 0.0], [0.25, 0.5, 0.25], [0.0, 1.0, 0.0]]), np.random.default_rng(5)
     pi = chain.stationary()
-    starts = np.bincount([chain.simulate(1, rng)[0] for _ in range(3000)], minlength=3) / 3000
+    starts = np.bincount([chain.simulate(1, rng)[0] for _ in range(600)], minlength=3) / 600
     # Six standard deviations: a false alarm with probability below 1e-8.
-    assert (abs(starts - pi) < 6 * np.sqrt(pi * (1 - pi) / 3000)).all()
+    assert (abs(starts - pi) < 6 * np.sqrt(pi * (1 - pi) / 600)).all()
     assert (abs(starts - np.full(3, 1 / 3)) > 0.05).any()
 
 
@@ -332,13 +310,6 @@ def test_saving_keeps_the_mode_of_a_file_and_follows_links(tmp_path):
         assert link.is_symlink()
         assert stat.S_IMODE(file.stat().st_mode) == mode
         assert Chain.load(file).P[0, 0] == 1
-
-
-def test_a_new_file_has_the_usual_mode_and_a_name_may_be_long(tmp_path):
-    (tmp_path / "usual").touch()
-    file = tmp_path / ("x" * 250 + ".csv")
-    Chain(GOOD).save(file)
-    assert stat.S_IMODE(file.stat().st_mode) == stat.S_IMODE((tmp_path / "usual").stat().st_mode)
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):

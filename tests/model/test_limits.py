@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from fractions import Fraction
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,32 +59,6 @@ def test_streaming_a_block_at_a_time_keeps_what_sparse_chains_need(chain, lag):
     assert (whole.peaks == parts.peaks).all()
 
 
-def test_bounds_of_many_sources_need_little_memory():
-    # The rows of n = 300 take 216 MB; a limit of 150 MB above the imports shows that they are never built at once.
-    code = """
-import numpy as np, resource
-from exactstreams import posterior as exact_posterior
-from onoff import Chain, bounds
-import onoff.model.bounds as limits
-limits.BATCH = 2**20
-chain = Chain(np.random.default_rng(1).dirichlet(np.ones(300), 300))
-size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (size + 150 * 2**20,) * 2)
-posterior = chain.posterior(1)
-assert 1 < bounds(posterior).outer < 300
-try:
-    posterior.rows
-except MemoryError:
-    print("no room for all rows")
-"""
-    if not sys.platform.startswith("linux"):
-        pytest.skip("needs /proc")
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, env={"OPENBLAS_NUM_THREADS": "1"}, capture_output=True, text=True
-    )
-    assert done.stdout == "no room for all rows\n"
-
-
 # The symmetric chain: closed forms, both regimes, even and odd lag. Fractions throughout.
 
 alphas = st.integers(0, 24).map(lambda k: Fraction(k, 24))
@@ -105,17 +78,6 @@ def test_symmetric_closed_forms_agree_with_the_float_bounds(n, alpha, lag):
     found = bounds(Chain.symmetric(n, alpha).posterior(lag))
     assert symmetric_outer(n, alpha, lag) == pytest.approx(found.outer, rel=1e-7)
     assert symmetric_inner(n, alpha, lag) == pytest.approx(found.inner, rel=1e-7)
-
-
-def test_example_1_of_the_paper():
-    for k in range(1, 24):
-        a = Fraction(k, 24)
-        inner, outer = symmetric_inner(3, a, 1), symmetric_outer(3, a, 1)
-        if 3 * a >= 1:
-            assert inner == outer == 6 * a**2 / (3 * a**2 - 2 * a + 1)
-        else:
-            assert outer == (3 - 3 * a) / (3 * a + 1)
-            assert inner == 2 / (3 * a + 1) - (4 * a - 2) / (3 * a**2 - 2 * a + 1) - 1
 
 
 def test_symmetric_chains_are_recognised_up_to_relabelling():

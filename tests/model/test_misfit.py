@@ -18,7 +18,7 @@ from clientstreams import Forgetful, audited_past, most_bits, towards
 from clikit import call
 from exactstreams import chain_of, distance, posterior, power
 from onoff import Chain, OnoffError, plan
-from onoff.audit import streams
+from onoff.audit import enumeration, streams
 from onoff.audit.clients import Announced
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.logs import region
@@ -34,7 +34,7 @@ pairs = st.integers(2, 3).flatmap(lambda n: st.tuples(dense(n), dense(n), st.sam
 
 def by_fractions(true, used, lag):
     """D(i) from its definition: TV of the two posteriors in every context, weighed by how often it happens."""
-    P, U = (chain_of([map(Fraction, row) for row in chain.P.tolist()]) for chain in (true, used))
+    P, U = (chain_of(chain.P.tolist()) for chain in (true, used))
     weights, here, there = power(P, lag + 1), posterior(P, lag), posterior(U, lag)
     return [
         sum(weights[i][k] * distance(here[i, k], there[i, k]) for k in range(true.n) if weights[i][k])
@@ -94,11 +94,9 @@ def test_a_bound_that_is_none_is_seen(monkeypatch):
     assert not audited(FAR, USED, "101").holds
 
 
-def test_above_what_is_enumerated_the_encoders_themselves_are_bounded():
-    rng = np.random.default_rng(5)
-    used = Chain(rng.dirichlet(np.full(6, 3.0), 6))
-    true = towards(used, Chain(rng.dirichlet(np.full(6, 3.0), 6)), 0.1)
-    found = audited(true, used, "1000100")
+def test_above_what_is_enumerated_the_encoders_themselves_are_bounded(monkeypatch):
+    monkeypatch.setattr(enumeration, "STATES", 0)
+    found = audited(towards(USED, FAR, 0.1), USED, "1000100")
     assert (found.method, found.holds) == ("bound", True)
     assert 0 < found.steps[-1].distance < found.misfit.anywhere[-1]
 
@@ -149,16 +147,6 @@ def test_the_past_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
     for exact, bound in zip(past_by_definition(true, used, most), bounds, strict=True):
         assert (np.minimum(1.0, exact) <= bound + 1e-11).all()
     assert bounds[0] == pytest.approx(np.minimum(1.0, radii), rel=1e-8)  # the first step has no slack
-
-
-def test_the_past_bound_counts_that_the_true_chain_goes_elsewhere():
-    """Row 0 leads to the row that is off only under the true chain: with the walk of the used one it would be less."""
-    used = Chain([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
-    true = Chain([[0.0, 0.7, 0.3], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
-    radii = np.abs(true.P - used.P).sum(axis=1) / 2
-    exact, bound = past_by_definition(true, used, 2)[1], region.region_bounds(used, radii, 2)[1][1]
-    by_the_used_walk = 2 * radii + used.P @ radii
-    assert by_the_used_walk[0] < exact[0] <= bound[0]
 
 
 def test_the_bound_of_a_region_is_nearly_reached_where_one_row_differs_that_is_rarely_asked_for():
@@ -214,26 +202,6 @@ def test_the_region_covers_the_true_chain_and_a_much_smaller_one_would_not():
     assert narrow < 180
 
 
-def test_more_transitions_make_region_and_estimate_smaller_and_rows_without_any_say_nothing():
-    rng = np.random.default_rng(7)
-    true = Chain(rng.dirichlet(np.full(4, 2.0), 4))
-    before = None
-    for steps in (1_000, 100_000):
-        used, counts = fitted(true, steps, rng)
-        [one] = region.misfits(used, counts, 1.0, [1], rng)
-        usual = float(true.stationary() @ misfit(true, used, 1))
-        assert usual <= one.both
-        assert usual / 4 < one.both_estimate < one.both
-        if before is not None:
-            assert one.both < before.both / 2
-            assert one.both_estimate < before.both_estimate / 2
-        before = one
-    empty = counts.copy()
-    empty[2] = 0
-    assert region.row_radii(used, empty)[2] == 1
-    assert region.misfits(used, counts, 1.0, [], rng) == ()
-
-
 def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     rng = np.random.default_rng(8)
     true = Chain(rng.dirichlet(np.full(3, 3.0), 3), ("a", "b", "c"))
@@ -252,12 +220,9 @@ def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
     ):
         shown = re.search(rf"promise {mode}: at most (\d\.\d+); about \d", done.stdout)
         assert 0 < exact <= rows[0][key] <= float(shown[1]) < rows[0][key] + 0.0011  # never rounded down
-    assert "(total variation: 0 is private, 1 tells everything;" in done.stdout
-    assert "too few" not in done.stdout
     (tmp_path / "few.txt").write_text("a b c a b a c b a\n" * 5)
     done = call("fit", "few.txt", "-o", "few.json", cwd=tmp_path, check=True)
     assert re.search(r"promise both, OFF step at lag 1: nothing is proved; about \d\.\d", done.stdout)
-    assert "Where nothing is proved, 40 transitions are too few: what OFF steps tell there" in done.stdout
 
 
 # The promise `past`
@@ -335,8 +300,5 @@ def test_the_bound_on_information_is_capped_and_grows_with_the_secret():
     assert information_bound(Fraction(1, 2), 1.0) == 1
     # With probability d the view names the secret, else it says nothing: d log2 |X_B| bits, at a distance below d.
     for d, hidden in product((Fraction(1, 2), Fraction(1, 4), Fraction(1, 1000)), (1, 20)):
-        assert (
-            float(d) * hidden
-            <= information_bound(d, hidden)
-            <= entropy([float(d), 1 - float(d)], base=2) + float(d) * hidden + 1e-12
-        )
+        unsure = entropy([float(d), 1 - float(d)], base=2)
+        assert float(d) * hidden <= information_bound(d, hidden) <= unsure + float(d) * hidden + 1e-12

@@ -46,13 +46,6 @@ def test_the_support_is_that_of_the_exact_power(chain, k):
     assert (products.boolean_power(chain.P > 0, k) == (exact > 0)).all()
 
 
-def test_sums_in_blocks_meet_few_roundings():
-    assert [products.summands(n) for n in (1, 2, 100, 1000)] == [2, 3, 20, 64]
-    rng = np.random.default_rng(1)
-    a, b = rng.random((90, 90)), rng.random((90, 90))
-    assert np.allclose(products.product(a, b), a @ b, rtol=1e-13)
-
-
 @given(st.fractions())
 def test_rounding_goes_in_the_safe_direction(value):
     assert Fraction(down(value)) <= value <= Fraction(up(value))

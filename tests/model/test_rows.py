@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import RowTable
 from onoff.schemes.comb import comb_law
-from onoff.schemes.flow import Network, supplies
-from onoff.schemes.law import DENOMINATOR, Law
 from onoff.schemes.optimum import optimal_law
 from onoff.testing import chains
-from oracles import paper_program
+from oracles import check_law, paper_program
 from sampling import examples
 
 
@@ -39,24 +37,11 @@ def table_of(posterior):
     return RowTable(posterior.rows, possible, posterior.relative_error)
 
 
-def check_law(law: Law, table: RowTable) -> None:
-    """What an encoder needs: units of the full set held out, a realisable rest, no set outside of a support."""
-    n = table.n
-    assert law.total == DENOMINATOR
-    assert law.member[-1].all()
-    assert law.mass[-1] >= n
-    flowing = Network(Law(law.member, np.append(law.mass[:-1], law.mass[-1] - n)))
-    for row, possible in zip(table.rows, table.possible, strict=True):
-        assert law.member[:, possible].any(axis=1).all()
-        supply = supplies(row, law.total - n)
-        assert flowing.ship(supply) >= int(supply.sum()) - n
-
-
 @given(tables())
 @settings(max_examples=examples(60))
 def test_a_comb_of_any_rows_is_realisable_and_not_below_the_bound(table):
     law = comb_law(table)
-    check_law(law, table)
+    check_law(law, table.rows, table.possible)
     assert float(law.cost()) >= outer_bound(table)
 
 
@@ -64,7 +49,7 @@ def test_a_comb_of_any_rows_is_realisable_and_not_below_the_bound(table):
 @settings(max_examples=examples(40))
 def test_the_optimum_of_any_rows_is_that_of_the_program(table):
     law, proof = optimal_law(table, 1e-7, np.inf)
-    check_law(law, table)
+    check_law(law, table.rows, table.possible)
     assert float(law.cost()) <= proof.bound * (1 + 1e-7)
     assert proof.bound <= paper_program(table.rows) + 1e-7 or not (table.possible == (table.rows > 0)).all()
 

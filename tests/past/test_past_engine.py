@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from exactstreams import chain_of
 from onoff import Chain
 from onoff.errors import ChainError, ContextError, PlanError
 from onoff.model.bounds import outer_bound
@@ -21,15 +22,8 @@ from onoff.past import contexts as filters
 from onoff.past.contexts import ALIKE, SPARE, error_of, merged, raised, shared
 from onoff.schemes.peel import peeled
 from onoff.testing import chains
-from oracles import paper_program, random_chain
+from oracles import paper_program, random_chain, seeds
 from sampling import examples
-
-seeds = st.integers(0, 2**32)
-
-
-def exactly(chain):
-    rows = [[Fraction(p) for p in row] for row in chain.P.tolist()]
-    return [[p / sum(row) for p in row] for row in rows]
 
 
 def walk(chain, sensitive, steps, seed):
@@ -90,7 +84,7 @@ def test_rows_are_the_exact_ones_up_to_their_spread_whatever_was_merged(stream, 
     """
     chain, sensitive, seed = stream
     assume(chain.P[chain.P > 0].min() > 1e-20)  # nothing is raised to the floor
-    P = exactly(chain)
+    P = chain_of(chain.P.tolist())
     exact = previous = None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(filters, "ALIKE", alike)
@@ -184,36 +178,6 @@ def test_names_or_indices_say_what_is_sensitive():
             PastState.start(chain, wrong)
 
 
-def test_if_all_sources_are_sensitive_every_request_asks_for_everything():
-    state = PastState.start(random_chain("dense", 3, 1), range(3))
-    step = state.prepare()
-    assert (step.sets, step.cost, step.lower_bound, step.rounding) == (((0, 1, 2),), 3.0, 3.0, 0.0)
-    assert step.draw(1, 2) == (0, 1, 2)
-    after = state.advance(step, (0, 1, 2))
-    assert after.context(1, 2, private=False) == after.joined[1]
-    assert np.array_equal(after.rows[after.joined[1]], state.chain.P[1])
-
-
-def test_a_context_without_an_open_request_ends_at_its_step():
-    chain = Chain([[0, 1, 0], [0.5, 0, 0.5], [0.2, 0.3, 0.5]])
-    state = PastState.start(chain, [1])
-    step = state.prepare()
-    assert step.contexts == (1, 2)
-    assert step.draw(1, 0, random.Random(1).randrange) in step.sets
-    with pytest.raises(PlanError, match="no encoder"):
-        step.encoder(0)
-    after = state.advance(step, step.sets[-1])
-    assert after.place[0] == -1
-    with pytest.raises(PlanError, match="no reader"):
-        after.context(2, 0, private=False)
-
-
-def test_if_no_open_request_is_possible_only_the_sensitive_sources_are_asked_for():
-    chain = Chain([[0, 1, 0], [1, 0, 0], [0.5, 0.5, 0]])  # 2 is never asked for again
-    step = PastState.start(chain, [0, 1]).prepare()
-    assert (step.sets, step.contexts, step.cost) == (((0, 1),), (), 2.0)
-
-
 def test_impossible_requests_foreign_steps_and_unknown_queries_are_errors():
     chain = Chain([[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])
     state = PastState.start(chain)
@@ -254,18 +218,6 @@ def test_a_state_of_another_chain_or_with_damaged_parts_is_refused():
         PastState.from_dict(chain, {key: value for key, value in data.items() if key != "rows"})
 
 
-def test_states_cannot_be_changed():
-    state = PastState.start(random_chain("dense", 3, 1))
-    with pytest.raises(ValueError, match="read-only"):
-        state.rows[0, 0] = 1.0
-
-
-def test_equal_rows_are_one_context_from_the_start():
-    state = PastState.start(Chain([[0.25, 0.75], [0.25, 0.75]]))
-    assert len(state.rows) == 1
-    assert state.prepare().cost == pytest.approx(1)
-
-
 # Long streams
 
 
@@ -277,14 +229,6 @@ def test_a_long_stream_keeps_few_contexts_and_a_small_rounding(sensitive):
     assert max(step.rounding for _, step, *_ in found) < 1e-11
     assert len(json.dumps(found[-1][0].as_dict())) < 20_000
     assert sum(step.cost for _, step, *_ in found) <= 1.02 * sum(step.lower_bound for _, step, *_ in found)
-
-
-@pytest.mark.parametrize(("concentration", "n"), [(5, 30), (1, 40), (1, 17)])
-def test_every_step_costs_hardly_more_than_its_bound(concentration, n):
-    chain = Chain(np.random.default_rng(1).dirichlet(np.full(n, concentration), n))
-    found = list(walk(chain, (), 6, 2))
-    assert max(step.cost / step.lower_bound for _, step, *_ in found) <= 1.02
-    assert found[-1][1].cost < 0.6 * found[0][1].cost
 
 
 # Merging, sharing, floors
@@ -339,15 +283,6 @@ def test_what_is_possible_never_underflows():
 # Peeling
 
 
-@given(st.integers(2, 8), seeds)
-def test_two_rows_are_peeled_to_the_bound(n, seed):
-    rows = np.random.default_rng(seed).dirichlet(np.full(n, 0.5), 2)
-    member, mass, rest = peeled(RowTable(rows, rows > 0), 10**4)
-    assert len(rest) == 0
-    assert mass.sum() == pytest.approx(1)
-    assert mass @ member.sum(axis=1) == pytest.approx(rows.max(axis=0).sum(), abs=1e-7)
-
-
 @given(st.integers(2, 6), st.integers(2, 6), seeds)
 @settings(max_examples=examples(60))
 def test_what_is_peeled_is_a_coupling_of_the_rows(n, m, seed):
@@ -399,18 +334,3 @@ def test_the_spread_of_a_row_grows_by_no_more_than_is_counted_for_a_move(n, move
         spread = np.log(max(ratios) / min(ratios))
         assert row.dtype == np.float32
         assert spread <= move * filters.spread_of_a_move(n) * 2**29
-
-
-def test_a_state_counts_the_moves_of_its_rows_and_forgets_them_when_the_request_is_known():
-    chain = random_chain("dense", 4, 2)
-    state = PastState.start(chain)
-    assert not state.spreads.any()
-    step = state.prepare()
-    after = state.advance(step, step.sets[-1])
-    assert (after.spreads == filters.spread_of_a_move(4)).all()
-    later = after.advance(after.prepare(), after.prepare().sets[-1])
-    assert (later.spreads == 2 * filters.spread_of_a_move(4)).all()
-    known = later.prepare()
-    single = min(known.sets, key=len)
-    assert len(single) == 1
-    assert (later.advance(known, single).spreads == filters.spread_of_a_move(4)).all()

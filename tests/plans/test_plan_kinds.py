@@ -33,15 +33,6 @@ def test_a_plan_of_each_kind_is_a_plan_with_all_that_plans_share(tmp_path, kind)
         made.served_lag(1)
 
 
-def test_a_plan_that_cannot_be_drawn_from_cannot_be_made():
-    class Half(Plan):
-        def rounding_at(self, lag):  # noqa: ARG002
-            return 0.0
-
-    with pytest.raises(TypeError, match="draw"):
-        Half()
-
-
 @pytest.mark.parametrize("kind", MADE)
 def test_the_docstring_of_the_format_lists_every_field_and_no_other(tmp_path, kind):
     MADE[kind].save(tmp_path / "plan")

@@ -23,9 +23,9 @@ from onoff.errors import PlanError
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import Posterior
 from onoff.plans.plan import MAX_LAG
-from onoff.plans.planner import EXCESS, FAR, WORTH, cheapest, coarse, compute, grid
+from onoff.plans.planner import EXCESS, FAR, WORTH, cheapest, compute, grid
 from onoff.plans.race import RacePlan, race_plan
-from onoff.plans.store import PlanStore, default_directory
+from onoff.plans.store import PlanStore
 from oracles import random_chain
 from planfiles import wait
 
@@ -70,8 +70,9 @@ def test_the_cheapest_plan_of_a_lag_that_is_not_larger_serves(chain, tmp_path):
         assert [planner.best(lag).lag for lag in (1, 2, 3, 4, 5)] == [1, 2, 2, 2, 5]
         costs = [planner.best(lag).cost for lag in range(1, 8)]
         assert costs == sorted(costs, reverse=True)
-        with pytest.raises(PlanError, match="at least 1"):
-            planner.best(0)
+        for wrong in (0, 1.5, True, "1"):
+            with pytest.raises(PlanError):
+                planner.best(wrong)
 
 
 def test_a_lucky_estimate_of_the_race_does_not_displace_a_table(chain, tmp_path):
@@ -112,10 +113,6 @@ def test_no_process_is_started_where_every_plan_is_at_hand(chain, tmp_path, monk
     store.path(2).write_text("damaged")
     with Planner(chain, tmp_path) as planner, pytest.raises(AssertionError, match="was started"):
         planner.best(5)
-    store.path(2).unlink()
-    store.save(plan(chain, 2, "paper"))  # not the best there is
-    with Planner(chain, tmp_path) as planner, pytest.raises(AssertionError, match="was started"):
-        planner.best(2)
 
 
 def test_planning_stops_where_the_cost_stops_falling(tmp_path):
@@ -144,12 +141,10 @@ def test_a_background_without_time_keeps_the_race_not_everything(tmp_path, monke
 
 def test_lags_whose_walks_are_too_unlikely_are_left_to_the_plans_before_them(tmp_path):
     """The first source is left for good with probability 1/2: to stay there for 900 steps has probability 2^-900."""
-    leaving = Chain([[0.5, 0.25, 0.25], [0, 0.2, 0.8], [0, 0.9, 0.1]])
-    store = PlanStore(leaving, tmp_path)
+    store = PlanStore(Chain([[0.5, 0.25, 0.25], [0, 0.2, 0.8], [0, 0.9, 0.1]]), tmp_path)
     compute(store, reach=5000)
     assert 1 in store.lags()
     assert max(store.lags()) < 900
-    assert store.noted()[0] == sorted(store.lags())
 
 
 def test_two_planners_share_a_directory_and_one_computes(chain, tmp_path):
@@ -163,42 +158,12 @@ def test_two_planners_share_a_directory_and_one_computes(chain, tmp_path):
         assert not theirs
 
 
-def test_a_killed_background_leaves_only_whole_plans(tmp_path):
-    chain = random_chain("dense", 45, 1)
-    store = PlanStore(chain, tmp_path)
-    command = [sys.executable, "-m", "onoff.plans.planner", str(store.directory), "8", "600"]
-    worker = subprocess.Popen(command)
-    deadline = time.monotonic() + 60
-    while not store.lags() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    worker.kill()
-    worker.wait()
-    for lag in store.lags():
-        assert store.load(lag).lag == lag
-    with store.lock() as mine:
-        assert mine
-
-
 def test_a_killed_background_is_started_again(chain, tmp_path, monkeypatch):
     monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
     with Planner(chain, tmp_path) as planner:
         planner._worker.kill()
         planner._worker.wait()
         assert wait(planner, 2, timeout=300).scheme == "optimal"
-
-
-def test_a_background_that_found_the_store_busy_tries_again(chain, tmp_path, monkeypatch):
-    monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
-    with before_the_background(chain, tmp_path) as planner:
-        assert planner.best(1).scheme == "race"
-    with planner:
-        assert wait(planner, 1, timeout=300).scheme == "optimal"
-
-
-def test_a_poor_plan_is_improved(chain, tmp_path):
-    PlanStore(chain, tmp_path).save(plan(chain, 1, "everything"))
-    with Planner(chain, tmp_path) as planner:
-        assert wait(planner, 1, timeout=300).scheme == "optimal"
 
 
 def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, tmp_path, monkeypatch):
@@ -208,24 +173,6 @@ def test_modules_in_the_current_directory_are_not_run_by_the_background(chain, t
         monkeypatch.chdir("/")
         assert wait(planner, 1, timeout=300).scheme == "optimal"
     assert (tmp_path / "plans").is_dir()
-
-
-@pytest.mark.parametrize("damage", [b"", b"{", b"[1, 2]", b"\xff\x00"])
-def test_a_damaged_chain_is_written_anew(chain, tmp_path, damage):
-    store = PlanStore(chain, tmp_path)
-    [file] = store.directory.glob("*.chain")
-    file.write_bytes(damage)
-    assert PlanStore.open(PlanStore(chain, tmp_path).directory).chain == chain
-
-
-def test_a_background_that_cannot_read_its_store_is_helped(chain, tmp_path, monkeypatch):
-    """What describes the store is damaged after the client has started."""
-    monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
-    with before_the_background(chain, tmp_path) as planner:
-        pass
-    (planner.store.directory / f"{chain.fingerprint}.chain").write_text("{")
-    with planner:
-        assert wait(planner, 1, timeout=300).scheme == "optimal"
 
 
 def test_a_directory_that_cannot_be_used_makes_requests_expensive_not_impossible(chain, tmp_path):
@@ -261,31 +208,6 @@ def test_the_background_is_nice_and_ends_in_time(tmp_path):
         assert planner._worker.wait(timeout=300) == -signal.SIGALRM
 
 
-def test_a_place_where_nothing_can_be_kept_is_an_error(chain, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PlanError, match="plans cannot be kept"):
-        PlanStore(chain, tmp_path / "file" / "plans")
-
-
-def test_a_lag_is_a_whole_number(chain, tmp_path):
-    PlanStore(chain, tmp_path).save(plan(chain, 1))
-    with Planner(chain, tmp_path) as planner:
-        for lag in (1.5, True, "1"):
-            with pytest.raises(PlanError):
-                planner.best(lag)
-
-
-def test_a_damaged_plan_is_made_anew(chain, tmp_path, monkeypatch):
-    monkeypatch.setattr("onoff.plans.planner.PAUSE", 0.1)
-    store = PlanStore(chain, tmp_path)
-    store.path(1).write_text("{}")
-    with before_the_background(chain, tmp_path) as planner:
-        assert planner.best(1).scheme == "race"
-    with planner:
-        assert wait(planner, 1, timeout=300).scheme == "optimal"
-    assert store.load(1).gap <= 1e-6
-
-
 def test_a_store_keeps_the_cheaper_plan_and_refuses_strangers(chain, tmp_path):
     store = PlanStore(chain, tmp_path)
     store.save(plan(chain, 1))
@@ -307,15 +229,6 @@ def test_a_store_keeps_the_cheaper_plan_and_refuses_strangers(chain, tmp_path):
         PlanStore.open(tmp_path / "elsewhere")
 
 
-def test_plans_are_kept_in_the_users_cache_by_default(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_directory() == tmp_path / "onoff" / "plans"
-
-
-def test_what_is_planned_first_grows():
-    assert list(itertools.islice(coarse(), 7)) == [1, 2, 3, 5, 8, 13, 21]
-
-
 CHAINS = {kind: random_chain(kind, 6, 3) for kind in ("dense", "sparse", "periodic")} | {
     "slow": Chain(0.97 * np.eye(6) + 0.03 * np.full((6, 6), 1 / 6)),
     "never": Chain(np.eye(3)),
@@ -334,21 +247,6 @@ def test_no_lag_between_two_of_the_grid_would_gain_one_per_cent(name):
         assert bound(after) <= bound(lag) / (1 + EXCESS) or after == lags[-1]
     assert bound(lags[-1]) <= bound(FAR) * (1 + WORTH)
     assert all(bound(lag + 1) <= bound(lag) * (1 + 1e-12) for lag in range(1, 60))
-
-
-def test_up_to_the_reach_no_lag_costs_one_per_cent_above_its_bound(tmp_path):
-    chain = CHAINS["dense"]
-    store = PlanStore(chain, tmp_path)
-    compute(store, 8)
-    plans = [store.load(lag) for lag in store.lags()]
-    assert all(made.gap < 1e-5 for made in plans)
-    bound = {lag: outer_bound(Posterior(chain, lag)) for lag in range(1, 9)}
-    for lag, least in bound.items():
-        found = cheapest([made for made in plans if made.lag <= lag])
-        own = found.cost / bound[found.lag]  # the optimum may lie above the outer bound
-        assert found.cost <= 1.01 * own * least
-        assert found.excess_at(lag) == pytest.approx(found.cost / least - 1, abs=1e-9)
-    assert store.load(1).excess_at(8) > 0.05  # what one plan alone would cost
 
 
 def test_only_usable_plans_are_given_out_unless_there_is_none(chain, tmp_path):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import random
 import sys
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from fractions import Fraction
 from itertools import product
 from types import SimpleNamespace
 
@@ -20,14 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from exactstreams import chain_of, minimum, stream_program
-from onoff import Chain, Plan, bounds, plan
+from onoff import Chain, bounds, plan
 from onoff.errors import ContextError, PlanError
-from onoff.plans.race import FIRST_DRAWS, RacePlan, race_plan
+from onoff.plans.race import FIRST_DRAWS, RacePlan
 from onoff.plans.table import TablePlan
-from onoff.schemes import Proposal
-from onoff.schemes.certificate import outer_certificate
-from onoff.schemes.comb import comb_law
 from onoff.schemes.optimum import optimal_law
 from onoff.schemes.race import Race
 from onoff.testing import chains
@@ -41,7 +33,10 @@ KINDS = ("dense", "sparse", "periodic", "symmetric")
 # The optimum
 
 
-@pytest.mark.parametrize(("n", "kind", "lag"), one_in(3, product([2, 3, 4, 5], KINDS, [1, 2, 3, 4])))
+LARGER = [pytest.param(*case, marks=pytest.mark.long) for case in product([6, 7], KINDS, [1, 2, 3, 4])]
+
+
+@pytest.mark.parametrize(("n", "kind", "lag"), [*one_in(3, product([2, 3, 4, 5], KINDS, [1, 2, 3, 4])), *LARGER])
 def test_the_optimum_is_that_of_the_papers_program(kind, n, lag):
     chain = random_chain(kind, n, seed=lag)
     found = plan(chain, lag, "optimal", gap=5e-8)
@@ -49,12 +44,6 @@ def test_the_optimum_is_that_of_the_papers_program(kind, n, lag):
     assert abs(found.cost - value) < 1e-7 * max(1, value)
     assert found.lower_bound <= value + 1e-7
     assert found.gap <= 5e-8
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("n", "kind", "lag"), list(product([6, 7], KINDS, [1, 2, 3, 4])))
-def test_the_optimum_of_more_sources_is_that_of_the_papers_program(kind, n, lag):
-    test_the_optimum_is_that_of_the_papers_program(kind, n, lag)
 
 
 @given(chains(max_sources=5), st.integers(1, 3))
@@ -66,16 +55,6 @@ def test_the_optimum_on_chains_of_every_kind(chain, lag):
 @pytest.mark.parametrize(("lag", "rate"), [(1, 0.6875), (2, 0.7916667), (3, 0.7978972)])
 def test_the_known_optimum_of_figure_2(lag, rate):
     assert abs(1 / plan(Chain.symmetric(3, 0.25), lag, gap=1e-9).cost - rate) < 1e-7
-
-
-@pytest.mark.parametrize("weights", [[[1, 3, 2], [2, 1, 5], [4, 1, 1]], [[0, 1, 2], [3, 0, 1], [1, 1, 0]]])
-def test_a_larger_window_and_a_memory_gain_nothing_and_no_window_costs_everything(weights):
-    # The remark of Section VIII, by the program of all clients that see X_0..X_{t + window} at step t and remember all.
-    exact, chain = chain_of(weights), Chain.from_counts(weights, smoothing=0)
-    planned = sum(plan(chain, lag, gap=1e-8).cost for lag in (1, 2))
-    for window in (1, 2):
-        assert minimum(*stream_program(exact, 2, window)) == pytest.approx(planned, abs=1e-6)
-    assert minimum(*stream_program(exact, 2, 0)) == pytest.approx(2 * chain.n, abs=1e-6)
 
 
 @given(chains(min_sources=3, max_sources=5), st.integers(1, 3), st.data())
@@ -108,13 +87,6 @@ def test_the_optimum_never_rises_with_the_lag(chain, lag, more):
     assert plan(chain, lag + more, "optimal").lower_bound <= plan(chain, lag, "optimal").cost
 
 
-def test_the_papers_cost_can_rise_with_the_lag_but_its_plan_is_its_scheme():
-    chain = random_chain("dense", 6, 3)
-    from onoff.schemes.paper import paper
-
-    assert plan(chain, 1, "paper").cost == pytest.approx(float(paper(chain.posterior(1)).cost), abs=1e-9)
-
-
 # Every context, exactly
 
 
@@ -132,37 +104,6 @@ def test_a_plan_serves_every_larger_lag(chain, lag, more, scheme):
     made = plan(chain, lag, scheme)
     for last, following in chain.posterior(lag + more).contexts.tolist():
         check_encoder(made, last, following, lag + more)
-
-
-def test_unlikely_requests_are_not_left_without_a_set():
-    chain = Chain([[0.9, 0.1, 1e-18], [0.5, 0.5, 0.0], [0.3, 0.3, 0.4]])
-    made = plan(chain, 1)
-    assert made.encoder(0, 0)[[2]].sum() > 0
-    assert 2 in made.draw(2, 0, 0)
-
-
-def test_larger_chains_are_exact_too():
-    # n = 60 takes the way with slack and screening; fractions are out of reach, so the float row stands in.
-    chain = random_chain("dense", 60, 1)
-    made = plan(chain, 2, "comb")
-    posterior = chain.posterior(2)
-    assert 0 <= made.gap < 0.02
-    for last, following in posterior.contexts[::97].tolist():
-        table = made.encoder(last, following)
-        assert tuple(np.asarray(table.sum(axis=0)).tolist()) == made.masses
-        row = np.asarray(table.sum(axis=1)) / made.denominator
-        assert abs(row - posterior.row(last, following)).sum() / 2 <= 2 * made.rounding
-
-
-def test_the_encoder_is_the_same_every_time(tmp_path):
-    chain = random_chain("dense", 12, 2)
-    made = plan(chain, 1)
-    first = made.encoder(3, 4).toarray()
-    for last in range(12):
-        made.encoder(last, 5)
-    assert (made.encoder(3, 4).toarray() == first).all()
-    made.save(tmp_path / "plan.json")
-    assert (Plan.load(tmp_path / "plan.json").encoder(3, 4).toarray() == first).all()
 
 
 def test_a_law_that_does_not_fit_its_chain_is_refused_when_it_is_used():
@@ -187,13 +128,6 @@ def test_a_plan_can_be_used_from_many_threads():
     assert all((table == alone[i % len(contexts)]).all() for i, table in enumerate(together))
 
 
-def test_plans_can_be_pickled_and_copied_after_use():
-    for scheme in ("optimal", "race"):
-        made = plan(random_chain("dense", 4, 2), 1, scheme)
-        made.draw(1, 2, 3)
-        assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == made
-
-
 @pytest.mark.parametrize("lag", [1, 4])
 def test_an_encoder_refuses_what_its_rounding_does_not_cover(monkeypatch, lag):
     made = plan(random_chain("dense", 5, 1), 1)
@@ -209,34 +143,18 @@ def test_an_encoder_refuses_what_its_rounding_does_not_cover(monkeypatch, lag):
         made.encoder(2, 2, lag)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("lag", [3])
-def test_sparse_chains_above_fifty_sources_are_exact_in_every_context(lag):
-    rng = np.random.default_rng(3)
-    weights = rng.random((55, 55)) * (rng.random((55, 55)) < 0.3)
-    weights[np.arange(55), rng.permutation(55)] += 0.2
-    chain = Chain(weights / weights.sum(axis=1, keepdims=True))
-    made = plan(chain, lag, "comb")
-    posterior = chain.posterior(lag)
-    for last, following in posterior.contexts[::11].tolist():
+@pytest.mark.parametrize(("kind", "lag"), [("dense", 2), pytest.param("sparse", 3, marks=pytest.mark.long)])
+def test_chains_above_fifty_sources_are_exact_in_every_context(kind, lag):
+    """They take the way with slack and screening; fractions are out of reach, so the float row stands in."""
+    made = plan(random_chain(kind, 55, 1), lag, "comb")
+    posterior = made.chain.posterior(lag)
+    for last, following in posterior.contexts[::97].tolist():
         table = made.encoder(last, following)
         assert tuple(np.asarray(table.sum(axis=0)).tolist()) == made.masses
         sums = np.asarray(table.sum(axis=1)) / made.denominator
         row = posterior.row(last, following)
-        assert abs(sums - row).sum() / 2 <= made.rounding
+        assert abs(sums - row).sum() / 2 <= 2 * made.rounding
         assert ((sums > 0) == posterior.possible(last, following)).all()
-
-
-def test_a_time_limit_holds_for_the_comb_too():
-    rng = np.random.default_rng(4)
-    weights = rng.random((80, 80)) * (rng.random((80, 80)) < 0.1)
-    weights[np.arange(80), rng.permutation(80)] += 0.2
-    chain = Chain(weights / weights.sum(axis=1, keepdims=True))
-    start = time.monotonic()
-    made = plan(chain, 3, "comb", time_limit=0.2)
-    assert time.monotonic() - start < 60  # it takes minutes without
-    assert made.scheme == "race"  # not everything, which costs 80
-    assert made.at_most < 80
 
 
 # The sampler
@@ -276,12 +194,9 @@ def test_bad_questions_get_clear_errors():
     for arguments, words in (
         ({"scheme": "best"}, "no scheme 'best'"),
         ({"gap": -1}, "the gap is -1"),
-        ({"gap": float("nan")}, "the gap is nan"),
         ({"time_limit": 0}, "time limit is 0"),
         ({"gap": "a"}, "the gap is 'a'"),
-        ({"time_limit": "a"}, "time limit is 'a'"),
         ({"lag": 10**18}, "the lag is 1"),
-        ({"lag": "1"}, "the lag is '1'"),
     ):
         with pytest.raises(PlanError, match=words):
             plan(chain, **{"lag": 1, **arguments})
@@ -292,8 +207,6 @@ def test_bad_questions_get_clear_errors():
         made.draw(0, 0, 2)
     with pytest.raises(ContextError, match="the request 'a' is impossible"):
         made.draw(0, 0, 0)
-    with pytest.raises(ContextError):
-        made.draw(7, 0, 0)
 
 
 def test_lag_zero_is_everything():
@@ -328,47 +241,6 @@ def test_a_plan_without_time_is_the_race_not_everything_and_its_cost_takes_few_d
     assert len(draws) == FIRST_DRAWS
     assert made.at_most < chain.n
     assert made.lower_bound == pytest.approx(bounds(chain.posterior(3)).outer)
-
-
-def test_what_is_left_of_a_time_limit_is_for_the_race(monkeypatch):
-    """Its first draws take half a second at 300 sources: schemes end before, so that the limit holds."""
-
-    def scheme(task):
-        left.append(task.deadline - time.monotonic())
-        return Proposal("comb", None, outer_certificate(task.posterior))
-
-    left = []
-    monkeypatch.setattr("onoff.schemes.comb.propose", scheme)
-    assert plan(random_chain("dense", 5, 4), 1, "comb", time_limit=100).scheme == "race"
-    assert 80 < left[0] <= 90
-
-
-def test_a_search_that_has_no_time_for_a_round_is_not_begun(monkeypatch):
-    rows = random_chain("dense", 100, 4).posterior(1)  # a round takes some tenths of a second
-    monkeypatch.setattr("onoff.schemes.optimum.Search", None)
-    start = comb_law(rows)
-    assert optimal_law(rows, 1e-6, time.monotonic() + 0.1, start)[0] is start
-
-
-def test_a_race_that_costs_no_less_than_the_table_is_not_taken():
-    """Nothing is known of the next request here: each scheme has to ask for everything, and a table says so exactly."""
-    frozen = Chain(np.eye(30))
-    for scheme in ("auto", "comb", "optimal"):
-        assert plan(frozen, 1, scheme, time_limit=1e-9).scheme == "everything"
-
-
-def test_a_lucky_race_does_not_displace_a_table_when_time_is_up(monkeypatch):
-    """Beside a table its cost counts with four standard errors more, whatever the estimate says."""
-    chain = random_chain("sparse", 20, 1)
-    table, honest = plan(chain, 1, "comb"), race_plan(chain, 1)
-    error = (table.cost / table.lower_bound - 1 - 1e-3) / 10
-    assert error > 0
-    monkeypatch.setattr("onoff.plans.plan.OPTIMAL_LIMIT", 5)
-    for errors, scheme in ((3, "comb"), (5, "race")):
-        cost = table.cost - errors * error
-        lucky = replace(honest, cost=cost, interval=(cost, cost + 1.96 * error))
-        monkeypatch.setattr("onoff.plans.race.race_plan", lambda *_, lucky=lucky, **__: lucky)
-        assert plan(chain, 1).scheme == scheme
 
 
 def test_auto_takes_the_race_where_the_comb_is_too_large(monkeypatch):
@@ -407,13 +279,6 @@ def test_the_closed_form_on_singletons_and_pairs():
     s = (n * (n - 1) * (rows[:-1] - c / n) / (c * (n - c))).max()
     assert s <= 1
     assert plan(chain, lag).cost == pytest.approx(1 + s, rel=1e-6)
-
-
-def test_the_published_symmetric_optimum():
-    made = plan(Chain.symmetric(30, 0.5 / 30), 1)
-    assert made.cost == pytest.approx(1.7521, abs=1e-4)
-    assert made.certificate.kind == "sizes"
-    assert Fraction(made.cost) >= made.law.cost()
 
 
 def test_the_name_of_a_plan_tells_tables_apart():

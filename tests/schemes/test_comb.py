@@ -9,45 +9,9 @@ from hypothesis import strategies as st
 
 from onoff import Chain
 from onoff.model.bounds import outer_bound
-from onoff.schemes.comb import Rivals, comb, comb_law, mixed_combs
+from onoff.schemes.comb import comb, comb_law, mixed_combs
 from onoff.schemes.realise import survey
 from oracles import seeds, shortfall
-
-
-def together(member: np.ndarray, mass: np.ndarray, x: int, y: int) -> float:
-    """The probability that a query has both."""
-    return float(mass[member[:, x] & member[:, y]].sum())
-
-
-def test_an_order_has_every_source_once():
-    rng = np.random.default_rng(1)
-    lengths = rng.random(50) / 5
-    order = Rivals(lengths, rng.dirichlet(np.ones(50), 20) * 0.1).order(lengths, rng)
-    assert sorted(order.tolist()) == list(range(50))
-
-
-def test_rivals_hardly_ever_meet_and_others_do():
-    rng = np.random.default_rng(1)
-    lengths = rng.uniform(0.05, 0.15, 40)
-    row = np.where(np.arange(40) < 3, lengths, 0)  # three sources at their peaks in one context
-    kept_apart, unaware = Rivals(lengths, [row]), Rivals(lengths, [])
-    pairs = [(x, y) for x in range(3) for y in range(x)]
-
-    def meetings(rivals: Rivals) -> float:
-        combs = [comb(lengths, rivals.order(lengths, rng)) for _ in range(20)]
-        return sum(together(*each, x, y) for each in combs for x, y in pairs)
-
-    assert meetings(kept_apart) < meetings(unaware) / 5
-
-
-def test_the_sources_of_a_violated_cut_are_kept_apart_from_then_on():
-    rng = np.random.default_rng(2)
-    lengths = rng.uniform(0.05, 0.15, 40)
-    rivals, cut = Rivals(lengths, []), np.zeros((1, 40), dtype=bool)
-    cut[0, [3, 17]] = True
-    rivals.learn(cut)
-    met = [together(*comb(lengths, rivals.order(lengths, rng)), 3, 17) for _ in range(40)]
-    assert np.mean(met) < 1e-3  # at random about 0.01
 
 
 def test_orders_that_keep_rivals_apart_fall_far_less_short_than_random_ones():

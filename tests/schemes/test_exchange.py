@@ -9,12 +9,9 @@ from hypothesis import strategies as st
 
 from onoff import Chain
 from onoff.model.bounds import outer_bound
-from onoff.schemes import comb
-from onoff.schemes.comb import at_peaks, comb_law
+from onoff.schemes.comb import comb_law
 from onoff.schemes.exchange import Exchange
-from onoff.schemes.law import Law
-from onoff.schemes.realise import survey
-from oracles import seeds, shortfall
+from oracles import seeds
 
 
 def sparse_chain(n: int, seed: int, uniform: bool = False) -> Chain:
@@ -43,39 +40,6 @@ def test_each_source_keeps_its_length_whatever_moves(n, seed):
     for member, mass in (few, exchange.law()):
         assert mass.sum() == pytest.approx(1)
         assert np.allclose(mass @ member, lengths, atol=1e-12)
-
-
-def test_moves_take_away_nearly_all_that_contexts_fall_short_by():
-    posterior = sparse_chain(40, 77, uniform=True).posterior(3)
-    rows = np.concatenate([survey(posterior).hard, at_peaks(posterior)])
-    exchange = Exchange(posterior.peaks, np.random.default_rng(0))
-    exchange.add(rows)
-    before = shortfall(rows, *exchange.law())
-    exchange.settle(np.inf)
-    assert shortfall(rows, *exchange.law()) < before / 50
-
-
-def test_rows_at_the_peaks_have_them_all():
-    posterior = sparse_chain(20, 1).posterior(2)
-    assert np.array_equal(at_peaks(posterior).max(axis=0), posterior.rows.max(axis=0))
-
-
-def test_the_cheapest_law_of_all_rounds_is_kept_and_the_worst_contexts_of_each_group_are_taken_along(monkeypatch):
-    """The look of each round is made up, and so are its laws, of 20, 18 and 19 sources."""
-    rows = sparse_chain(20, 77).posterior(3)
-    short = [(units, 3, units - 1) for units in range(20, 0, -1)] + [(1, 5, 7)]
-    laws = iter([Law.of_sets([tuple(range(size))], [1], 20) for size in (20, 18, 19)])
-    added = []
-    monkeypatch.setattr(Exchange, "settle", lambda self, deadline: None)
-    monkeypatch.setattr(Exchange, "add", lambda self, rows: added.append(rows))
-    monkeypatch.setattr(comb, "short_rows", lambda *_: short)
-    monkeypatch.setattr(comb, "finished", lambda *_: next(laws))
-    assert comb._exchanged(rows, survey(rows), np.inf).cost() == 18
-    assert next(laws, None) is None
-    _, *further = added
-    worst = np.concatenate([rows.group(3)[:9:-1], rows.group(5)[[7]]])
-    assert len(further) == 2
-    assert all(np.array_equal(found, worst) for found in further)
 
 
 SPARSE = [(40, 77, lag, uniform, 1.01) for lag in (3, 5) for uniform in (False, True)] + [

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff import Chain
-from onoff.schemes.law import DENOMINATOR, Law, as_matrix, as_sets, everything, merged, quantised
+from onoff.schemes.law import DENOMINATOR, Law, as_matrix, as_sets, merged, quantised
 from oracles import random_law, seeds
 
 
@@ -29,16 +28,6 @@ def test_merging_adds_up_and_drops_what_is_empty():
     sets, mass = merged(member, np.array([1, 2, 0]))
     assert sets.tolist() == [[True, False]]
     assert mass.tolist() == [3]
-
-
-def test_masses_that_are_all_zero_become_the_full_set():
-    law = quantised(np.eye(3, dtype=bool), np.zeros(3), DENOMINATOR)
-    assert (law.sets, law.masses) == (((0, 1, 2),), (DENOMINATOR,))
-
-
-def test_everything_is_the_full_set():
-    assert everything(4).cost() == 4
-    assert Chain.symmetric(4, 0.5).posterior(0).peaks.tolist() == [1, 1, 1, 1]
 
 
 @given(st.integers(1, 7), st.integers(1, 9), seeds)

@@ -6,14 +6,13 @@ from collections import Counter
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onoff import Chain, bounds
 from onoff.schemes.paper import _thresholds, paper
 from onoff.testing import chains
-from oracles import ExactPosterior, random_chain, symmetric_outer
+from oracles import ExactPosterior, symmetric_outer
 from sampling import examples
 
 lags = st.integers(1, 3)
@@ -103,13 +102,6 @@ def test_all_claims_in_floats_up_to_twelve_sources(chain, lag):
     assert len(scheme.atoms) <= n * (n - 1) + m * n
 
 
-@pytest.mark.long
-@given(chains(max_sources=6), lags)
-def test_floats_and_fractions_cost_the_same(chain, lag):
-    # Ties may be broken differently, so the sets may differ; the sizes of the multisets may not.
-    assert abs(paper(chain.posterior(lag)).sizes() - paper(ExactPosterior(chain, lag)).sizes()).max() < 1e-11
-
-
 @given(chains(max_sources=2), lags)
 def test_two_sources_reach_the_outer_bound(chain, lag):
     posterior = ExactPosterior(chain, lag)
@@ -125,19 +117,6 @@ def test_symmetric_chains_that_stay_reach_the_outer_bound_exactly(n, k, lag):
         assert paper(posterior).cost == bounds(posterior).outer == symmetric_outer(n, alpha, lag)
 
 
-@given(chains(max_sources=5))
-def test_always_on_means_everything(chain):
-    scheme = paper(ExactPosterior(chain, 0))
-    assert scheme.law() == {tuple(range(chain.n)): 1}
-    assert scheme.cost == chain.n
-
-
-def test_example_1_at_alpha_one_quarter():
-    scheme = paper(ExactPosterior(Chain.symmetric(3, 0.25), 1))
-    assert scheme.sizes().tolist() == [Fraction(6, 11), Fraction(24, 77), Fraction(1, 7)]
-    assert scheme.cost == Fraction(123, 77)
-
-
 def test_few_contexts_get_a_partial_level():
     # Four contexts of sixteen: lambda is 1/3, 2/3, 4/3, ..., and the text's algorithm breaks on lambda_3 > 1.
     chain = Chain.from_counts([[0, 2, 0, 1], [0, 0, 0, 1], [0, 1, 0, 2], [0, 0, 0, 1]], smoothing=0)
@@ -150,16 +129,3 @@ def test_few_contexts_get_a_partial_level():
     assert scheme.full_mass == 0
     assert scheme.sizes().tolist() == bounds(posterior).theta.tolist()
     assert scheme.sizes()[2] > 0.3
-
-
-def test_memory_is_linear_in_the_atoms():
-    scheme = paper(random_chain("dense", 40, 3).posterior(1))
-    assert 40**3 / 4 < sum(len(atom.others) for atom in scheme.atoms) < 0.6 * 40**3
-
-
-def test_in_floats_a_possible_request_below_the_rounding_may_get_no_mass():
-    # As the docstring of PaperScheme says; in fractions it gets its share.
-    chain = Chain([[0.9, 0.1, 1e-18], [0.5, 0.5, 0], [0.3, 0.3, 0.4]])
-    assert chain.posterior(1).possible(0, 0)[2]
-    assert [z for z, x, _ in paper(chain.posterior(1)).joint(0) if x == 2] == []
-    assert sum(mass for _, x, mass in paper(ExactPosterior(chain, 1)).joint(0) if x == 2) > 0

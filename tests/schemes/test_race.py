@@ -12,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency, chisquare, kstest
 
-from onoff import Chain, bounds
+from onoff import Chain
 from onoff.errors import ContextError, PlanError
-from onoff.plans.plan import Plan
 from onoff.plans.race import RacePlan, on_grid, race_plan
 from onoff.schemes import race as clocks
 from onoff.schemes.race import SLACK, Race
 from onoff.testing import chains
 from oracles import ExactPosterior
-from sampling import examples
+from sampling import examples, one_in
 
 FALSE_ALARM = 1e-6  # of each statistical test below; seeds are fixed, so a run either always alarms or never
 
@@ -53,12 +52,6 @@ def test_clocks_are_exponential():
     expected = (np.exp(-edges) - np.exp(-edges - 1 / 128)).sum(axis=0)
     counts = np.bincount(digits, minlength=256)
     assert chisquare(counts, expected / expected.sum() * len(digits)).pvalue > FALSE_ALARM
-
-
-def test_clocks_use_all_their_bits_and_their_stated_error_is_small():
-    values = clocks.exponentials(200, random.Random(1).randrange)
-    assert len({value & (2**64 - 1) for value in values}) == 200
-    assert clocks.total_variation(1000) < 2**-48
 
 
 # Winners
@@ -130,11 +123,11 @@ def laws_by_context(plan, lag, per_context, seed, draw):
     return np.array(table)[:, np.array(table).sum(axis=0) > 0]
 
 
-@pytest.mark.parametrize(
-    ("lag", "served"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.long), pytest.param(1, 3, marks=pytest.mark.long)]
-)
-def test_the_law_is_the_same_in_every_context(lag, served):
-    plan = plan_without_cost(dirichlet(4, 1.0, 5), lag)
+@pytest.mark.parametrize("chain", [dirichlet(4, 1.0, 5), Chain(0.85 * np.roll(np.eye(4), 1, axis=1) + 0.15 / 4)])
+@pytest.mark.parametrize(("lag", "served"), one_in(2, [(1, 1), (2, 2), (1, 2), (1, 3)]))
+def test_the_law_is_the_same_in_every_context(chain, lag, served):
+    """On a strongly correlated chain, too."""
+    plan = plan_without_cost(chain, lag)
     table = laws_by_context(plan, served, 300, 9, lambda x, i, k, r: plan.draw(x, i, k, served, r))
     assert chi2_contingency(table).pvalue > FALSE_ALARM
 
@@ -220,50 +213,17 @@ def test_the_slack_takes_in_what_rounding_could_exclude():
             assert exact <= winners
 
 
-def test_fair_digits_do_not_repeat_biased_ones():
-    values = clocks.exponentials(4000, random.Random(6).randrange)
-    last_biased = np.array([(value >> 64) & 1 for value in values])
-    for place in (63, 62, 0):
-        fair = np.array([(value >> place) & 1 for value in values])
-        table = np.histogram2d(last_biased, fair, bins=2)[0]
-        assert chi2_contingency(table).pvalue > FALSE_ALARM
-
-
-@pytest.mark.parametrize(("lag", "served"), [(1, 2), pytest.param(2, 3, marks=pytest.mark.long)])
-def test_a_larger_lag_is_served_with_the_right_past_on_a_strongly_correlated_chain(lag, served):
-    cycle = 0.85 * np.roll(np.eye(4), 1, axis=1) + 0.15 / 4
-    plan = plan_without_cost(Chain(cycle), lag)
-    table = laws_by_context(plan, served, 300, 12, lambda x, i, k, r: plan.draw(x, i, k, served, r))
-    assert chi2_contingency(table).pvalue > FALSE_ALARM
-
-
 # The plan
-
-
-def test_the_plan_states_cost_bound_and_rounding():
-    chain = dirichlet(30, 5.0, 1)
-    plan = race_plan(chain, 2, draws=100, randbelow=random.Random(1).randrange)
-    outer = bounds(chain.posterior(2)).outer
-    assert isinstance(plan, Plan)
-    assert outer * (1 - 1e-12) < plan.lower_bound <= outer
-    assert plan.interval[0] < plan.cost < plan.interval[1] < 30
-    exact = Fraction(plan.cost) / Fraction(plan.lower_bound) - 1
-    assert exact <= plan.gap < exact + Fraction(2) ** -50
-    assert plan.rounding < 2**-45
-    assert plan.lower_bound < plan.cost
 
 
 def test_impossible_requests_and_smaller_lags_are_errors():
     plan = plan_without_cost(Chain([[0, 1, 0], [0, 0, 1], [0.5, 0.5, 0]]), 2)
-    with pytest.raises(ContextError, match="impossible"):
-        plan.draw(0, 0, 0)
     with pytest.raises(ContextError, match="the request '0' is impossible"):
         plan.draw(0, 0, 1)
     with pytest.raises(PlanError, match="smaller lag 1"):
         plan.draw(2, 0, 0, lag=1)
     with pytest.raises(PlanError, match="at least 1"):
         plan_without_cost(Chain.symmetric(3, 0.5), 0)
-    with pytest.raises(PlanError, match="smaller lag 0"):
-        plan.rounding_at(0)
-    with pytest.raises(PlanError, match=r"the lag is 2\.5"):
-        plan.rounding_at(2.5)
+    for lag in (0, 2.5):
+        with pytest.raises(PlanError):
+            plan.rounding_at(lag)

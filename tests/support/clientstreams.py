@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
 from onoff import Chain
@@ -27,6 +29,23 @@ def stream(client, chain, private, rng, start=None):
         queries.append(step.draw(contexts[-1], path[t], path[t + 1], rng))
         steps.append(step)
     return path, steps, queries
+
+
+def query_laws(client, private, path):
+    """Pr[queries] in fractions, given a path that is one request longer: step by step, from the client's encoders."""
+    found = {(): (Fraction(1), None, 0)}
+    for t, on in enumerate(private):
+        after = {}
+        for queries, (p, before, context) in found.items():
+            step = client.on() if on else client.off(before, queries[-1])
+            now = 0 if step.comes is None else int(step.comes[context, path[t - 1]])
+            units = None if now < 0 else step.encoder(now, path[t + 1])
+            row = [] if units is None else units[path[t]].tolist()
+            for query, part in zip(step.sets, row, strict=False):
+                if part:
+                    after[(*queries, query)] = p * Fraction(part, sum(row)), step, now
+        found = after
+    return {queries: p for queries, (p, *_) in found.items()}
 
 
 def bits(beliefs, t):

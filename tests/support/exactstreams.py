@@ -10,7 +10,6 @@ everything, and other functions read from it
 - `exact_filter`: the row of every context after every past, by conditioning and nothing else;
 - `largest_distance`: 0 exactly if the promise holds, else by how much two private pasts differ in total variation;
 - `largest_information`: the same in bits, I(G_t; Q_t | Q_0..Q_{t-1}), the largest over t;
-- `largest_change_of_belief`: how far a query at or after step t moves what the server believes of G_t;
 - `told_before`: the bits that queries before a private request tell about it, which nobody promises to be 0.
 
 A scheme of the promise `both` is a law and encoders for the rows of `posterior`; `stream_program` is the linear program
@@ -34,8 +33,8 @@ def sets(n):
 
 
 def chain_of(weights):
-    """The chain with rows proportional to whole numbers or fractions."""
-    return [[Fraction(w) / sum(row) for w in row] for row in map(list, weights)]
+    """The chain with rows proportional to these numbers; floats are taken digit for digit."""
+    return [[Fraction(w) / sum(map(Fraction, row)) for w in row] for row in weights]
 
 
 def times(A, B):
@@ -197,12 +196,14 @@ def query_laws(joint, statuses, sensitive, t):
 
 def largest_distance(joint, statuses, sensitive):
     """The largest total variation between the laws of a query given the same past and two values of what is hidden."""
-    worst = Fraction(0)
-    for t in range(len(statuses)):
-        for laws in query_laws(joint, statuses, sensitive, t).values():
-            different = {frozenset(law.items()): law for _, law in laws.values()}.values()
-            worst = max(worst, *(distance(one, other) for one in different for other in different))
-    return worst
+    steps = (query_laws(joint, statuses, sensitive, t) for t in range(len(statuses)))
+    return max(widest(law for _, law in laws.values()) for pasts in steps for laws in pasts.values())
+
+
+def widest(laws):
+    """The largest total variation between two of the laws."""
+    different = {frozenset(law.items()): law for law in laws}.values()
+    return max(distance(one, other) for one in different for other in different)
 
 
 def largest_information(joint, statuses, sensitive):
@@ -222,22 +223,6 @@ def _conditional_information(pasts):
             float(mass * p) * math.log2(p / mean[query]) for mass, law in laws.values() for query, p in law.items()
         )
     return bits
-
-
-def largest_change_of_belief(joint, statuses, sensitive):
-    """max |P(G_t = g | Q_0..Q_T) - P(G_t = g | Q_0..Q_{t-1})| over t, g and streams."""
-    worst = Fraction(0)
-    for t in range(len(statuses)):
-        early, late = {}, {}
-        for (path, queries), p in joint.items():
-            g = hidden(path, statuses, sensitive, t)
-            for table, seen in ((early, queries[:t]), (late, queries)):
-                belief = table.setdefault(seen, {})
-                belief[g] = belief.get(g, Fraction(0)) + p
-        for queries, belief in late.items():
-            before, after = normalise(early[queries[:t]]), normalise(belief)
-            worst = max(worst, *(abs(p - after.get(g, Fraction(0))) for g, p in before.items()))
-    return worst
 
 
 def told_before(joint, t):

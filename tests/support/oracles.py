@@ -16,8 +16,8 @@ import exactstreams
 from onoff import Chain
 from onoff.model.posterior import Posterior, Support
 from onoff.model.powers import whole_times
-from onoff.schemes.flow import Repair, supplies
-from onoff.schemes.law import DENOMINATOR, quantised
+from onoff.schemes.flow import Network, Repair, supplies
+from onoff.schemes.law import DENOMINATOR, Law, quantised
 
 
 class ExactPosterior(Support):
@@ -55,13 +55,12 @@ def all_sets(n):
     return [q for size in range(1, n + 1) for q in combinations(range(n), size)]
 
 
-def paper_program(rows, lengths=None):
+def paper_program(rows):
     """min E|Q| over p(q) and p(q, x | u), x in q: sum_x p(q, x | u) = p(q) and sum_q p(q, x | u) = p(x | u)."""
     rows = np.unique(np.asarray(rows, dtype=float), axis=0)
     m, n = rows.shape
     sets = all_sets(n)
-    lengths = np.ones(n) if lengths is None else np.asarray(lengths, dtype=float)
-    cost = [lengths[list(q)].sum() for q in sets]
+    cost = [len(q) for q in sets]
     i, j, values, b = [], [], [], []
     column = len(sets)
     for u in range(m):
@@ -233,6 +232,19 @@ def symmetric_inner(n, alpha, lag):
     if lag % 2 == 0:
         return n * sigma(3, n, alpha, lag) * (1 - n) + n
     return sigma(3, n, alpha, lag) * (2 * n - n * n) - n * sigma(1, n, alpha, lag) + n
+
+
+def check_law(law, rows, possible):
+    """What an encoder needs: units of the full set held out, a realisable rest, no set outside of a support."""
+    n = law.member.shape[1]
+    assert law.total == DENOMINATOR
+    assert law.member[-1].all()
+    assert law.mass[-1] >= n
+    flowing = Network(Law(law.member, np.append(law.mass[:-1], law.mass[-1] - n)))
+    for row, some in zip(rows, possible, strict=True):
+        assert law.member[:, some].any(axis=1).all()
+        supply = supplies(row, law.total - n)
+        assert flowing.ship(supply) >= int(supply.sum()) - n
 
 
 def shortfall(rows, member, mass):

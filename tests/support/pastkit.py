@@ -33,16 +33,6 @@ def drawn(step, request, context):
     return {step.sets[i]: Decimal(mass) / total for i, mass in enumerate(units) if mass}
 
 
-class Faithful:
-    """How a client draws and where it then is. Mutants override one of these."""
-
-    def draw(self, step, request, context):
-        return drawn(step, request, context)
-
-    def context(self, state, request, context, private):
-        return state.context(request, context, private)
-
-
 @dataclass(frozen=True)
 class Seen:
     """One query after one past: `laws` maps each value of what is hidden to (its probability, the law of the query)."""
@@ -93,9 +83,8 @@ class World:
             self.states[past, query] = state.advance(self.step(past, state), query)
         return self.states[past, query]
 
-    def streams(self, statuses, client=None):
-        """Every OFF query after every past of positive probability, as `Seen`."""
-        client = client or Faithful()
+    def streams(self, statuses, draw=drawn):
+        """Every OFF query after every past of positive probability, as `Seen`; a mutant has another `draw`."""
         n, everything = self.chain.n, tuple(range(self.chain.n))
         # past -> (queries since ON, state, sum of roundings, {(hidden, context, request): probability})
         now = {(): ((), None, 0.0, {((), None, x): 1 / Decimal(n) for x in range(n)})}
@@ -105,7 +94,7 @@ class World:
                 if private:
                     moved = {}
                     for (hidden, _, x), p in readers.items():
-                        context = client.context(self.start, x, None, True)
+                        context = self.start.context(x, None, True)
                         follow(self.P, moved, (*hidden, x), context, x, p)
                     after[(*past, everything)] = (), self.start, before, moved
                     continue
@@ -113,31 +102,21 @@ class World:
                 laws, branches = {}, {}
                 for (hidden, context, x), p in readers.items():
                     known = (*hidden, x if x in state.sensitive else None)
-                    for query, chance in client.draw(step, x, context).items():
+                    for query, chance in draw(step, x, context).items():
                         law = laws.setdefault(known, {})
                         law[query] = law.get(query, 0) + p * chance
                         branches.setdefault(query, []).append((known, context, x, p * chance))
                 so_far = before + step.rounding
                 total, stated = sum(readers.values()), self._stated(step)
-                yield (
-                    t,
-                    Seen(
-                        past,
-                        total,
-                        step.rounding,
-                        so_far,
-                        stated,
-                        {known: (sum(law.values()), normalise(law)) for known, law in laws.items()},
-                    ),
-                )
+                shares = {known: (sum(law.values()), normalise(law)) for known, law in laws.items()}
+                yield t, Seen(past, total, step.rounding, so_far, stated, shares)
                 if t + 1 == len(statuses):
                     continue
                 for query, found in branches.items():
-                    public = query if query in step.sets else step.sets[-1]  # (a mutant's query may be none)
-                    new, moved = self.next(since, state, public), {}
+                    new, moved = self.next(since, state, query), {}
                     for known, context, x, p in found:
-                        follow(self.P, moved, known, client.context(new, x, context, False), x, p)
-                    after[(*past, query)] = (*since, public), new, so_far, moved
+                        follow(self.P, moved, known, new.context(x, context, False), x, p)
+                    after[(*past, query)] = (*since, query), new, so_far, moved
             now = after
 
     def _stated(self, step):
@@ -150,11 +129,3 @@ def follow(P, readers, hidden, context, request, p):
         if chance:
             key = hidden, context, y
             readers[key] = readers.get(key, 0) + p * chance
-
-
-def information(world, statuses, client=None):
-    """max_t I(G_t; Q_t | Q_0..Q_{t-1}) in bits."""
-    bits = {}
-    for t, seen in world.streams(statuses, client):
-        bits[t] = bits.get(t, 0.0) + seen.bits
-    return max(bits.values(), default=0.0)
