@@ -56,9 +56,9 @@ def blown_at(kind: str, seed: int, requests: int) -> int | None:
 
 def followed(habits: Habits, path: list[int]) -> int | None:
     for number, source in enumerate(path, 1):
-        habits = habits.asked((source,), private=False)
-        if habits.stage == "all":
-            return number
+        before, habits = habits, habits.asked((source,), private=False)
+        if habits.stage == "all" or (before.chain.weight is None and habits.chain.weight is not None):
+            return number  # or the stated chain gives way to one of the counts
     return None
 
 
