@@ -1,6 +1,6 @@
-"""Every stream of the client's own code, after the learning: no query tells of what is hidden, and nothing public does.
+"""Streams of the client's own code after the learning: neither a query nor anything public tells of what is hidden.
 
-Changes come after few transitions here: the first use of a chain, new chains, and a blown fuse are all in short streams.
+Changes come after few transitions here, so short streams have the first use of a chain, new chains, and a blown fuse.
 Requests follow the chain that the client uses, as the promise supposes.
 """
 
@@ -127,7 +127,6 @@ def counts_into_private(self, request, private, counts, honest=PublicState.after
     if private and seen.stage == "known" and seen.before is not None:
         seen = replace(seen.asked((request,), private=False), before=None)
     return honest(replace(self, habits=seen), request, private, counts)
-
 
 
 def test_a_planted_mistake_is_seen():
