@@ -288,18 +288,51 @@ def test_a_proxy_without_a_chain_learns_and_its_page_says_how_far_it_is(world):
         ):
             pages = []
             for number in range(53):
-                await http.get(f"/{NAMES[number % 5]}")
+                answer = await http.get(f"/{NAMES[number % 5]}")
                 if number in (9, 50, 52):
-                    pages.append((await http.get("/")).text)
+                    assert answer.headers["onoff-privacy"] == (await http.get("/absent")).headers["onoff-privacy"]
+                    pages += [(await http.get("/")).text, answer.headers["onoff-privacy"]]
             assert not queue.private
             return pages
 
-    learning, complete, known = asyncio.run(run())
+    learning, noted, complete, fixed, known, used = asyncio.run(run())
+    assert noted == "past; learn; 10 of 51 open requests are noted; stay OFF; see /"
+    assert fixed == "past; fixed; make the next request OFF; see /"
+    assert used == "past; known; see /"
+    assert "While it is OFF, new requests ask for everything" in learning
     assert "10 open requests of 51 are noted" in learning
     assert "Privacy is OFF" in learning
     assert "Make the next request OFF" in complete
     assert "nothing that is asked at or after a private request" in known
     assert "are noted" not in known
+
+
+def test_the_switch_stays_as_it_was_when_the_habits_are_known_and_is_off_when_they_are_learned_anew(world):
+    async def run():
+        async with proxied(client_with(None, world.transport(), place, delay=0.001)) as (http, queue):
+            for number in range(53):
+                await http.get(f"/{NAMES[number % 5]}")
+        async with proxied(client_with(None, world.transport(), place, delay=0.001)) as (http, queue):
+            before = queue.private
+            queue.switch(True)
+        async with proxied(client_with(None, world.transport(), place, delay=0.001, relearn=True)) as (http, queue):
+            return before, queue.private, queue.client.habits.stage
+
+    place = world.directory / "learned"
+    assert asyncio.run(run()) == (False, False, "learn")
+
+
+def test_the_header_of_a_proxy_whose_fuse_has_blown_says_so(world):
+    async def run():
+        async with proxied(client_with(None, world.transport(), world.directory / "j", delay=0.001)) as (http, _):
+            for number in range(51):
+                await http.get(f"/{NAMES[(number * number) % 5]}")
+            for number in range(60):
+                answer = await http.get(f"/{NAMES[number % 5]}")
+            return answer.headers["onoff-privacy"]
+
+    found = asyncio.run(run())
+    assert re.fullmatch(r"past; all; requests do not follow the chain \([0-9.]+ bits a request\); see /", found)
 
 
 def test_a_failed_request_does_not_end_the_learning(world):

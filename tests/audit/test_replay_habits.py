@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from contextlib import closing
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -9,9 +11,13 @@ import numpy as np
 import pytest
 
 from onoff import Chain
+from onoff.client.disk import connect, write_row
+from onoff.client.journal import Journal, newest_chain
+from onoff.client.promises import Past
+from onoff.past import PublicState
 from onoff.past import habits as rules
 from onoff.past.habits import Habits, requests_needed
-from replaykit import life
+from replaykit import Life, life
 
 FOUR = Chain(np.array([[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.7, 0.1, 0.1, 0.1], [0.4, 0.2, 0.2, 0.2]]))
 OPEN = requests_needed(4) + 1  # steps until the chain is fixed
@@ -88,14 +94,36 @@ def into_private(self, request, _, honest=Habits.learned):
     return honest(self, request, False)
 
 
+def counts_into_private(self, request, private, counts, honest=PublicState.after_everything):
+    """Planted: counts the transition from a query of one source into a request that is made ON."""
+    seen = self.habits
+    if private and seen.stage == "known" and seen.before is not None:
+        seen = replace(seen.asked((request,), private=False), before=None)
+    return honest(replace(self, habits=seen), request, private, counts)
+
+
+def swaps_late(self, query, private, honest=Habits.asked):
+    """Planted: fits again four transitions after it is due."""
+    with patch.object(rules, "FEW", 11):
+        return honest(self, query, private)
+
+
+def blows_without_reason(self, query, private, honest=Habits.asked):
+    """Planted: gives up though its requests follow the chain."""
+    after = honest(self, query, private)
+    return replace(after, stage="all") if after.transitions.sum() == 17 else after
+
+
 @pytest.mark.parametrize(
-    ("name", "mistake", "rule"),
+    ("owner", "name", "mistake", "rule"),
     [
-        ("asked", from_sets, "habits"), ("asked", swaps_anywhere, "habits"), ("asked", never_blown, "status"),
-        ("learned", into_private, "habits"),
+        (Habits, "asked", from_sets, "habits"), (Habits, "asked", swaps_anywhere, "habits"),
+        (Habits, "asked", swaps_late, "habits"), (Habits, "asked", never_blown, "status"),
+        (Habits, "asked", blows_without_reason, "status"), (Habits, "learned", into_private, "habits"),
+        (PublicState, "after_everything", counts_into_private, "habits"),
     ],
 )  # fmt: skip
-def test_a_planted_mistake_is_found_at_its_first_step(tmp_path, name, mistake, rule):
+def test_a_planted_mistake_is_found_at_its_first_step(tmp_path, owner, name, mistake, rule):
     made = stream(tmp_path)
     steps = 180
     if mistake is never_blown:
@@ -103,10 +131,76 @@ def test_a_planted_mistake_is_found_at_its_first_step(tmp_path, name, mistake, r
         made.chain, steps = Path(FOUR, [*honest, *[t % 4 for t in range(81)]]), OPEN + 80
     if mistake is into_private:
         made.asked = lambda t, request, wanted: t == 9
-    made.live(steps, [patch.object(Habits, name, mistake)])
+    made.live(steps, [patch.object(owner, name, mistake)])
     found = made.audit()
     assert found.first.rule == rule
     assert found.first.step == first_difference(made)
+
+
+def test_a_chain_that_was_replaced_in_the_journal_is_found(tmp_path):
+    made = stream(tmp_path).live(100)
+    with closing(connect(made.journal_file)) as database:
+        row = newest_chain(database)
+        other = np.roll(made.chains()[row["step"]].P, 1, axis=1)
+        write_row(database, "chains", {**row, "matrix": b64encode(other.tobytes()).decode()})
+    first = made.audit(record=None, engine=made.engine()).first
+    assert (first.rule, first.step) == ("habits", row["step"] - 1)
+
+
+def test_a_chain_that_is_fitted_again_to_the_same_rows_is_noted_with_its_new_weight(tmp_path):
+    even = Chain(np.full((2, 2), 0.5), weight=[10, 10])
+    made = life(tmp_path, "past", chain=even, sensitive=(), private=0.0)
+    made.chain = Path(even, [0, 0, 1, 1] * 15)
+    made.chain.weight = even.weight
+    with patch.object(Life, "stated", even):
+        assert made.live(50).audit(record=None, engine=made.engine()).findings == ()
+        weights = {step: chain.weight.tolist() for step, chain in made.chains().items()}
+    assert weights == {0: [10, 10], 23: [20, 20], 43: [30, 30]}
+
+
+SINGLE = 2  # of streams with this seed the first OFF query has one source
+
+
+@pytest.mark.parametrize(("steps", "keep"), [(30, 10), (50, 30), (120, 100), (120, 60)])
+def test_a_stream_whose_first_requests_were_erased_is_never_called_wrong(tmp_path, steps, keep):
+    """Erased are 20 requests of the learning, or all of it and more. The first query with the chain has one source."""
+    made = stream(tmp_path, seed=SINGLE, private=0.0).live(steps)
+    journal = Journal(made.journal_file, made.stated.fingerprint, None)
+    journal.remember(keep=str(keep))
+    journal.unwritten = None
+    journal.erase()
+    journal.close()
+    assert made.steps()[0].request is None
+    found = made.audit(record=None, engine=made.engine())
+    assert found.findings == ()
+    assert found.word == "NO VERDICT"
+
+
+@pytest.mark.parametrize("begin", [0, 30])
+def test_a_client_that_was_told_to_learn_anew_is_followed(tmp_path, begin):
+    """At the first step of a journal with a chain, too."""
+    made = life(tmp_path, "past", chain=FOUR, sensitive=())
+    made.asked = lambda t, request, wanted: wanted and not begin <= t < begin + OPEN + 1
+
+    told = []
+
+    def opened(self, client=None, honest=Life._open):
+        found = honest(self, client)
+        if self.t == begin and not told:
+            told.append(True)
+            self.close(found)
+            self.journal = Journal(self.journal_file, self.stated.fingerprint, "catalogue")
+            self.journal.relearn(self.stated)
+            return Past(self.stated, self.journal, self.randbelow, ahead=False, record=self.record_file)
+        return found
+
+    made.restarts = 1.0
+    with patch.object(Life, "_open", opened):
+        made.live(120)
+    assert [step for step, chain in made.chains().items() if chain is None] == [begin + (begin > 0)]
+    found = made.audit()
+    assert found.findings == ()
+    assert found.drawn > 20
 
 
 def first_difference(made):
@@ -122,7 +216,10 @@ def first_difference(made):
             else None
         )
         before = state
-        state = moved(step.request, step.asked_private) if moved else state.asked(step.query, step.lag == 0)
+        if moved:
+            state = moved(step.request, step.asked_private)
+        elif state.stage != "all":
+            state = state.asked(step.query, step.lag == 0)
         noted = chains.get(step.step + 1)
         due = state.chain if state.chain is not before.chain else None
         if (noted is None) != (due is None) or (due is not None and not np.allclose(noted.P, due.P)):

@@ -44,7 +44,8 @@ def serve(P: Floats, journal: Journal) -> tuple[list[Served], list[Finding]]:
     if journal.promise == "both":
         return [Served(P, False, False)] * (len(journal.steps) + 1), []
     stated = journal.chains.get(0)
-    stage = "all" if journal.promise == "all" else "learn" if journal.learns else "known"
+    learns = journal.learns or (0 in journal.chains and stated is None)  # told to learn anew before the first step
+    stage = "all" if journal.promise == "all" else "learn" if learns else "known"
     habits = Habits(Recorded(P, None if stated is None else stated.weight), stage, journal)
     served, wrong = [Served(P, habits.asks_for_all, False)], []
     for step in journal.steps:
@@ -79,12 +80,12 @@ class Habits:
         self.changed = False
         if noted is None:
             self.stage, self._before, self._known = "learn", None, True
-            self._begin(bets=True)
+            self._begin()
         elif due is None and following in self._recorded:
             if not self._known and self.stage == "learn":
                 yield UNKNOWN
-                self.stage, self._chain, self.changed = "fixed", noted, True
-                self._begin(bets=True)
+                self.stage, self._before, self._chain, self.changed = "fixed", None, noted, True
+                self._begin()
             else:
                 yield Finding("habits", "another chain is used from the next step on; none is due")
         elif due is not None:

@@ -165,6 +165,7 @@ class Client:
             )  # fmt: skip
             if settings.relearn:
                 self._opened.relearn(self._chain)
+                self._opened.remember(privacy=None)  # a proxy that was left ON would end the learning at once
             self._gap = self._opened.memory.gap
             self._drawing = self._promise(self._opened)
             settings.remember(self._opened)

@@ -45,6 +45,16 @@ class HabitsStatus:
         bits = max(0.0, log2(wealth) / seen) if seen and wealth > 0 else 0.0
         return cls(habits.stage, noted, requests_needed(habits.chain.n) + 1, habits.blown, bits)
 
+    @property
+    def brief(self) -> str:
+        """What holds now, for a header: the stage, and how far it has come or why it will stay."""
+        if self.stage == "learn":
+            return f"learn; {self.noted} of {self.needed} open requests are noted; stay OFF"
+        if self.stage == "fixed":
+            return "fixed; make the next request OFF"
+        why = f"; requests do not follow the chain ({self.bits:.1f} bits a request)" if self.blown else ""
+        return self.stage + why
+
     def words(self, journal: str | Path) -> str:
         """What it means, and what to do with this journal."""
         again = f"to learn anew: `onoff get --relearn --journal {shlex.quote(str(journal))}`"

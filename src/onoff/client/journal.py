@@ -139,7 +139,7 @@ class Journal:
         """Write the chain that may serve from `step` on, unless it is there."""
         row = chain_row(step, habits)
         newest = self._newest_chain
-        if habits.stage in ("fixed", "known") and (newest is None or newest["matrix"] != row["matrix"]):
+        if habits.stage in ("fixed", "known") and (newest is None or {**newest, "step": step} != row):
             write_row(database, "chains", row)
             self._newest_chain = row
 

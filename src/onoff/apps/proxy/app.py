@@ -45,8 +45,16 @@ class Application:
 
     async def _response(self, request: Request) -> Response:
         turned_away = refusal(request.headers)
+        if turned_away is not None:
+            return text_response(*turned_away)
+        response, habits = await self._answer(request), self._queue.client.habits
+        assert habits is not None, "a proxy keeps a promise that needs no announcement"
+        response.headers["onoff-privacy"] = f"{self._queue.client.journal.promise}; {habits.brief}; see /"
+        return response
+
+    async def _answer(self, request: Request) -> Response:
         try:
-            return await self._route(request) if turned_away is None else text_response(*turned_away)
+            return await self._route(request)
         except Problem as problem:
             return text_response(problem.status, problem.detail, problem.headers)
         except OnoffError as error:

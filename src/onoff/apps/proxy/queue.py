@@ -72,7 +72,7 @@ class RequestQueue:
         self._current: asyncio.Task[Message | None] | None = None
 
     async def __aenter__(self) -> RequestQueue:
-        self.client.journal.remember(gap=True)
+        self.client.journal.remember(gap=True, privacy=self._private)  # it stays so when the habits are known
         self._worker = asyncio.create_task(self._work())
         return self
 

@@ -117,7 +117,7 @@ def _switch(queue: RequestQueue, habits: HabitsStatus, token: str) -> list[str]:
     advice = "Do not switch because of what you are about to read: the servers see when you switch."
     if queue.private:
         effect = "new requests are private"
-    if habits.stage == "all":
+    if habits.stage == "all" or (habits.stage == "learn" and not queue.private):
         effect = "new requests ask for everything"
     return [
         f"<h2>Privacy is {now}</h2><p>While it is {now}, {effect}.</p>",

@@ -1,0 +1,87 @@
+"""The fuse (`onoff.past.habits`): how often it blows for honest readers, and how soon for reloads in a fixed order.
+
+Every query has one source here, which is when bets are made. Honest readers follow ten feeds with Dirichlet(1) habits.
+Their chain is exact, learned by the client, or fitted with a weight of 400 transitions. Reloads begin after a chain was
+learned from honest requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from common import show
+from onoff import Chain
+from onoff.model.powers import one_thread
+from onoff.past.habits import Habits
+
+FEEDS, REQUESTS, FITTED = 10, 2000, 400
+HONEST, RELOADS = ("exact", "learned", "fitted"), ("in the order of the list", "in any order")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=20, help="of each kind")
+    parser.add_argument("--requests", type=int, default=REQUESTS, help="of each honest stream")
+    told = parser.parse_args()
+    work = [(kind, seed) for seed in range(told.streams) for kind in (*HONEST, *RELOADS)]
+    ends = Parallel(n_jobs=-1)(delayed(blown_at)(kind, seed, told.requests) for kind, seed in work)
+    found = {kind: [end for (each, _), end in zip(work, ends, strict=True) if each == kind] for kind in dict(work)}
+    rows = [[f"honest, the chain is {kind}", told.streams, blown(found[kind]), "", ""] for kind in HONEST]
+    for kind in RELOADS:
+        numbers = [np.inf if end is None else end for end in found[kind]]
+        rows.append([f"reloads {kind}", told.streams, blown(found[kind]), np.median(numbers), max(numbers)])
+    title = f"Streams over {FEEDS} feeds, honest ones of {told.requests} requests; requests until the fuse blows"
+    show(title, ["stream", "streams", "blown", "median", "most"], rows)
+
+
+def blown(ends: list[int | None]) -> int:
+    return sum(end is not None for end in ends)
+
+
+def blown_at(kind: str, seed: int, requests: int) -> int | None:
+    """The number of the request at which the fuse of one stream blows; None if it does not."""
+    rng = np.random.default_rng(seed)
+    P = rng.dirichlet(np.ones(FEEDS), FEEDS)
+    with one_thread():
+        if kind in RELOADS:
+            order = np.arange(FEEDS) if kind == RELOADS[0] else rng.permutation(FEEDS)
+            return followed(learned(P, rng), [int(order[t % FEEDS]) for t in range(10 * FEEDS)])
+        path = Chain(P).simulate(requests, rng).tolist()
+        return followed({"exact": exact, "learned": learned, "fitted": fitted}[kind](P, rng), path)
+
+
+def followed(habits: Habits, path: list[int]) -> int | None:
+    for number, source in enumerate(path, 1):
+        before, habits = habits, habits.asked((source,), private=False)
+        if habits.stage == "all" or (before.chain.weight is None and habits.chain.weight is not None):
+            return number  # or the stated chain gives way to one of the counts
+    return None
+
+
+def exact(P: np.ndarray, rng: np.random.Generator) -> Habits:  # noqa: ARG001
+    return Habits(Chain(P), "known")
+
+
+def learned(P: np.ndarray, rng: np.random.Generator) -> Habits:
+    habits = Habits(Chain(np.full(P.shape, 1 / FEEDS)), "learn")
+    for source in Chain(P).simulate(REQUESTS, rng).tolist():
+        if habits.stage != "learn":
+            break
+        habits = habits.learned(source, private=False)
+    return replace(habits, stage="known")
+
+
+def fitted(P: np.ndarray, rng: np.random.Generator) -> Habits:
+    """As `onoff fit` makes it: counts with a smoothing of 0.5."""
+    path = Chain(P).simulate(FITTED + 1, rng)
+    counts = np.full(P.shape, 0.5)
+    np.add.at(counts, (path[:-1], path[1:]), 1)
+    return Habits(Chain(counts / counts.sum(axis=1, keepdims=True), weight=counts.sum(axis=1)), "known")
+
+
+if __name__ == "__main__":
+    main()
