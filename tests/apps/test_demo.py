@@ -7,8 +7,7 @@ import pytest
 
 from onoff.apps.demo import reader as demo
 from onoff.apps.demo.compare import DECOYS
-from onoff.apps.demo.report import introduce, narrate
-from onoff.apps.demo.run import demonstrate
+from onoff.apps.demo.run import demonstrate, introduce, narrate
 from onoff.audit.attack import attack, naive_steps
 
 STEPS = 40

@@ -16,10 +16,9 @@ from onoff import Chain, plan
 from onoff.apps.costs import costs
 from onoff.apps.demo.reader import reader
 from onoff.apps.page import state as page_state
-from onoff.apps.page.beliefs import NONE, BothObserver, PastObserver
+from onoff.apps.page.beliefs import NONE, BothObserver, PageStep, PastObserver, Steps
 from onoff.apps.page.session import LAGS, LONGEST_QUEUE, MOST_SOURCES, OPENING, BothSession, PastSession, Wish
 from onoff.apps.page.state import EFFORT, LOCKED, Page
-from onoff.apps.page.steps import PageStep, Steps
 from onoff.audit.files import read_log
 from onoff.errors import ChainError, ContextError, NotUnique, OnoffError, PlanError, SessionError
 from pageprocess import CHAIN, FULL, until

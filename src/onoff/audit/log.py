@@ -8,15 +8,15 @@ journal, and of the log of a naive client with the same requests.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onoff.audit import attack as bayesian
 from onoff.audit.attack import Attack, Seen, recorded_view
 from onoff.audit.bayes import View
-from onoff.audit.beside import Beside
 from onoff.audit.bets import Bets
 from onoff.audit.clients import Announced, has_table
 from onoff.audit.exhibits import law_digest, plan_laws, read_laws, remade_laws
@@ -31,6 +31,7 @@ from onoff.types import Progress, Query, silent
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
+
 
 NO_JOURNAL = "without the journal nobody knows what it was drawn for"
 UNPLANNED = "contexts in which nothing was asked (`onoff audit plan` checks all of a plan)"
@@ -315,3 +316,52 @@ def _attack_alone(
     unchecked = tuple((t, NO_JOURNAL) for t in range(len(steps)))
     off = sum(not seen.private for seen in steps)
     return LogAudit(Verdict(len(steps), off, 0, rounding, (), unchecked), *made)
+
+
+class Beside:
+    """The log's other streams from the address of the audited one; `known` are those whose journals are given.
+
+    A new journal of the same client sent them, another reader, or nobody honest. A verdict on the audited stream does
+    not rest on this. What another stream was drawn for only its own journal tells (`--other`).
+    """
+
+    def __init__(self, log: Log, journal: Journal, known: Collection[str]) -> None:
+        self._journal, self._known = journal, known
+        self._own = [line for line in log if line.stream == journal.stream]
+        self._others: dict[str, list[Line]] = {}
+        for line in log:
+            if line.client == self._own[0].client and line.stream != journal.stream:
+                self._others.setdefault(line.stream, []).append(line)
+        self._before = {name for name, lines in self._others.items() if lines[0].number < self._own[0].number}
+
+    @property
+    def full_sets(self) -> int:
+        """With how many full sets the stream had to begin: with two after another stream of this client."""
+        return 2 if self._before & set(self._known) else 1
+
+    def findings(self, n: int) -> Iterator[Finding]:
+        """What nobody honest can have sent, and what may be this client's; `n` sources are a full set."""
+        if any(step.step == 1 and step.lag for step in self._journal.steps) and self._before - set(self._known):
+            message = "others asked from this address before: if they are this client's, two full sets are due"
+            yield Finding(UNCHECKED, message, 1)
+        for stream, lines in self._others.items():
+            if stream not in self._known and lines[-1].number > self._own[0].number:
+                yield from self._explain(lines, n)
+
+    def _explain(self, other: Sequence[Line], n: int) -> Iterator[Finding]:
+        where, sensitive = f"another stream from this address (line {other[-1].number})", set(self._journal.sensitive)
+        begin = [len(line.query) == n for line in other if line.step < 2]
+        turns = any(other[0].number < line.number < other[-1].number for line in self._own)
+        if other[0].step or not begin[0]:
+            yield Finding("other stream", f"{where} does not begin at step 0 with a full set")
+        elif not all(_follows(*pair) for pair in pairwise(other)):
+            yield Finding("other stream", f"{where} leaves steps out or changes a query")
+        elif turns or not all(begin) or any(sensitive - set(line.query) for line in other):
+            message = "must be another reader's; if it is this client's, give its journal (--other)"
+            yield Finding(UNCHECKED, f"{where} {message}")
+
+
+def _follows(before: Line, line: Line) -> bool:
+    """True if a query can come after another one of its stream: the next step, or the same query again."""
+    again = line.step == before.step and (line.query, line.held) == (before.query, before.held)
+    return again or line.step == before.step + 1

@@ -26,9 +26,8 @@ from onoff.client.disk import Step
 from onoff.client.habits import HabitsStatus, unknown_habits
 from onoff.client.journal import Journal
 from onoff.client.promises import Both, Drawing, Past
-from onoff.client.protocol import Pending
+from onoff.client.protocol import Pending, check_call, look_one_ahead, places_on_wire
 from onoff.client.status import has_pending, last_end
-from onoff.client.stream import check_call, look_one_ahead, places_on_wire
 from onoff.client.timing import SendClock, now
 from onoff.client.transports import Answer
 from onoff.client.transports.http import within

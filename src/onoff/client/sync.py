@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 from onoff.client.client import NOT_OPEN, Client, Message
 from onoff.client.connect import Settings, with_settings
 from onoff.client.habits import HabitsStatus
-from onoff.client.stream import look_one_ahead
+from onoff.client.protocol import look_one_ahead
 from onoff.errors import SessionError
 
 Result = TypeVar("Result")

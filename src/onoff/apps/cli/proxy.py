@@ -1,10 +1,11 @@
-"""`onoff proxy`: a private door for any program of this machine."""
+"""`onoff proxy`: a private door for any program of this machine. `onoff setup`: its file of URLs, from feeds."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ import typer
 from onoff.apps.cli.options import (
     READ,
     TOKEN,
+    AsJson,
     Cache,
     Deadline,
     Delay,
@@ -25,9 +27,10 @@ from onoff.apps.cli.options import (
     parse_sources,
     parse_switch,
 )
-from onoff.apps.cli.output import note
+from onoff.apps.cli.output import note, print_json
 from onoff.apps.cli.read import note_new
-from onoff.errors import JournalLocked, OnoffError
+from onoff.errors import CatalogueError, JournalLocked, OnoffError
+from onoff.text import LONG, plain
 
 if TYPE_CHECKING:
     from onoff.apps.proxy.queue import RequestQueue
@@ -38,6 +41,7 @@ def register(app: typer.Typer) -> None:
         rich_help_panel=READ,
         epilog="Example: onoff proxy --urls urls.json --chain habits.json --sensitive health,politics",
     )(proxy)
+    app.command(rich_help_panel=READ, epilog="Example: onoff setup feeds.opml -o urls.json")(setup)
 
 
 def proxy(
@@ -131,3 +135,44 @@ def _refuse_announced(path: Path) -> None:
             f"{path}: was made for the promise 'both', which needs the next request, and other programs cannot "
             "announce it: name another journal"
         )
+
+
+def setup(
+    feeds: Annotated[
+        str,
+        typer.Argument(metavar="FEEDS", help="OPML, or one URL in a line and after it a name if you like; - is stdin."),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="JSON {name: URL}, for --urls.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite --out if it is there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the file of URLs from an OPML file or a list: ask for every URL once and follow its redirects.
+
+    Names are the titles in small letters, with hyphens for spaces. A URL without a name takes its host and path. The
+    file is sorted by names. Nothing is written if anything is wrong.
+    """
+    import asyncio
+
+    from onoff.apps.progress import progress
+    from onoff.client.feeds import find_urls
+    from onoff.files import check_file, write_atomically
+
+    check_file(out)
+    if out.exists() and not force:
+        raise OnoffError(f"{out}: exists already: give another name, or --force to overwrite it")
+    try:
+        found = asyncio.run(find_urls(feeds, bar=progress("asking")))
+    except CatalogueError as error:
+        if len(error.problems) < 2:
+            raise
+        for problem in error.problems:
+            print(plain(problem, LONG), file=sys.stderr)
+        advice = "correct them, or leave them out. Nothing was written"
+        raise CatalogueError(f"{len(error.problems)} URLs cannot be used: {advice}") from None
+    write_atomically(out, json.dumps(dict(found.urls), indent=2, ensure_ascii=False).encode() + b"\n")
+    if as_json:
+        print_json(found)
+        return
+    for name, url in found.redirected.items():
+        print(f"{name}: {url} leads to {found.urls[name]}")
+    print(f"{len(found.urls)} sources at {found.origins} web server{'s' if found.origins > 1 else ''}")

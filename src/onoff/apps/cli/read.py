@@ -18,8 +18,7 @@ import typer
 
 from onoff import errors
 from onoff.apps.cli import options
-from onoff.apps.cli.advice import advise
-from onoff.apps.cli.output import command_for, counted, detail, note, print_json, size
+from onoff.apps.cli.output import advise, command_for, counted, detail, note, print_json, size
 from onoff.files import check_file, told, write_atomically
 from onoff.text import plain_text
 

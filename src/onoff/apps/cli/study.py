@@ -53,8 +53,7 @@ def demo(
 ) -> None:
     """See what a server learns: a real server and real clients, ours beside what people do today; one is killed."""
     from onoff.apps.cli.output import print_json
-    from onoff.apps.demo.report import introduce, narrate
-    from onoff.apps.demo.run import demonstrate
+    from onoff.apps.demo.run import demonstrate, introduce, narrate
     from onoff.apps.progress import progress
 
     if not as_json:

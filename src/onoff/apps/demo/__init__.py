@@ -2,7 +2,6 @@
 
 All of it runs on this machine. Three clients are ours, one for each promise, and six do what people do today
 (`compare`). All make the same requests of the same server (`run`), whose log is then attacked for each of them alike.
-`report` puts it in words.
 """
 
 from onoff.extras import need

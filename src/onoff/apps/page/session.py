@@ -23,8 +23,7 @@ from typing import Any, Self
 import numpy as np
 
 from onoff.apps.demo.reader import DELAY, LENGTH, news
-from onoff.apps.page.beliefs import BothObserver, Knowledge, Observer, PastObserver
-from onoff.apps.page.steps import PageStep, Steps
+from onoff.apps.page.beliefs import BothObserver, Knowledge, Observer, PageStep, PastObserver, Steps
 from onoff.client.client import Client
 from onoff.client.connect import connect
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
