@@ -161,5 +161,6 @@ def test_a_chain_can_be_fitted_to_a_journal_in_which_nothing_is_private(tmp_path
     assert fitted.chain.names == NAMES
     assert fitted.counts.sum() == 47
     assert not fitted.counts[3].any()
+    assert fitted.chain.weight == pytest.approx(np.full(5, 47 / 5 + 5 * fitted.report.smoothing))  # tells no counts
     with pytest.raises(LogError, match="--gap means nothing"):
         onoff.fit(tmp_path / "habits", gap=60)
