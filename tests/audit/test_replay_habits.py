@@ -10,6 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from clikit import call as command
 from onoff import Chain
 from onoff.client.disk import connect, write_row
 from onoff.client.journal import Journal, newest_chain
@@ -56,6 +57,16 @@ def test_a_blown_fuse_asks_for_everything_to_the_end(tmp_path):
     found = made.live(OPEN + 60).audit()
     assert found.findings == ()
     assert next(step.step for step in made.steps() if step.step > OPEN and step.lag == 0) > OPEN
+
+
+def test_the_command_needs_no_chain_for_a_journal_that_learned(tmp_path):
+    made = stream(tmp_path).live(90)
+    call = ("audit", "log", made.log_file, "--journal", made.journal_file)
+    done = command(*call)
+    assert (done.returncode, "AUDIT PASSED" in done.stdout, done.stderr) == (0, True, "")
+    assert "the attack knows one chain, and this client has used several or none" in done.stdout
+    assert command(*call, "--attack").stdout == done.stdout
+    assert "give --chain" in command("audit", "log", made.log_file, "--statuses", "1").stderr
 
 
 class Path:

@@ -31,6 +31,7 @@ from onoff.types import Progress, Units, is_flag, is_number, is_whole, silent
 MOST = 1000  # sources: for more no plan is made, and 64 n^2 counts would not fit into memory
 OTHER = "other"
 LARGEST = 1e300
+LEAST = 1e-3  # transitions that a row rests on, if nothing was counted and nothing is added
 SOME = 20  # events: in a log with as many, some source comes twice
 SEED = 1  # of the chains that the counts leave plausible
 
@@ -127,9 +128,10 @@ class Fit:
 
 @dataclass(frozen=True)
 class _Counted:
-    """What was counted in a log, for the sources in `names`."""
+    """What was counted in a log, for the sources in `names`. A log `of_a_reader` is one of journals."""
 
     names: list[str]
+    of_a_reader: bool
     sources: Sources
     transitions: Transitions
     notes: tuple[str, ...]
@@ -174,7 +176,7 @@ def _count(engine: Engine, file: Path, log: Log, told: FitOptions, progress: Pro
         found = count_transitions(engine, codes, len(names), other, told.gap, sources.one_user, parts, advance)
     if sources.merged_sources:
         notes += (f"{sources.merged_sources} sources became {names[-1]!r}: --top says how many are kept",)
-    return _Counted(names, sources, found, notes)
+    return _Counted(names, log.names is not None, sources, found, notes)
 
 
 def _with_all_names(file: Path, sources: Sources, names: tuple[str, ...] | None, without: Sequence[str]) -> Sources:
@@ -227,6 +229,10 @@ def _estimate(file: Path, log: _Counted, smoothing: float | None, progress: Prog
         raise LogError(f"{file}: no two events in a row are one user's; nothing follows from them")
     smoothing = quality.choose_smoothing(found.pairs) if smoothing is None else float(smoothing)
     chain = quality.estimate(counts, starts, log.names, smoothing)
+    weight = counts.sum(axis=1) + smoothing * chain.n
+    if log.of_a_reader:  # how often each source was read is nobody's business
+        weight = np.full(chain.n, weight.mean())
+    chain = Chain(chain.P, chain.names, np.maximum(weight, LEAST))
     if is_too_small(transitions, chain.n):
         notes += (f"{transitions} transitions are few for {chain.n} sources: do not rely on this chain",)
     bits = float(quality.held_out_bits(found.pairs, np.array([smoothing]))[0])

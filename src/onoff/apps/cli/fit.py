@@ -162,7 +162,9 @@ def normalise(file: Path, data: dict[str, Any], without: Sequence[str] = ()) -> 
     for place, row in zip(kept, left, strict=True):
         if not row.any():
             raise ChainError(f"{file}: after {names[place]!r} only sources come that are taken out: take it out, too")
-    return Chain(left / left.sum(axis=1, keepdims=True), [names[i] for i in kept])
+    total, weight = left.sum(axis=1), data.get("weight")
+    rests_on = None if weight is None else np.array(weight, dtype=np.float64)[kept] * total
+    return Chain(left / total[:, None], [names[i] for i in kept], rests_on)
 
 
 def _print_report(report: Report, chain: Path) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onoff.plans.plan import Plan
 
 SHOWN = 10  # findings that are printed
-UNTESTED = "whether the requests follow the chain was not tested: that takes --journal or --truth"
+UNTESTED = "whether the requests follow the chain was not tested: that takes --truth, or a journal made with a chain"
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
 
 def log(
     log: Annotated[Path, typer.Argument(metavar="LOG", help="What `onoff serve --transcript` wrote.")],
-    chain: Annotated[Path, typer.Option(metavar="FILE", help="The chain of the requests.")],
+    chain: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The chain of the requests; by default the journal's.")
+    ] = None,
     journal: Annotated[Path | None, typer.Option(metavar="FILE", help="The client's journal.")] = None,
     plans: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the client's plans are kept.")] = None,
     laws: Annotated[
@@ -68,13 +70,16 @@ def log(
     from onoff.apps.progress import progress
     from onoff.audit.files import read_journal
     from onoff.audit.log import Exhibits, audit_log
+    from onoff.client.status import snapshot
     from onoff.logs.follow import follows
     from onoff.model.chain import Chain
     from onoff.past import PastState
 
     if (journal is None) == (statuses is None):
         raise OnoffError("give --journal, or --statuses if there is none: the server knows when privacy was ON")
-    loaded = Chain.load(chain)
+    if chain is None and journal is None:
+        raise OnoffError("give --chain: without a journal nothing says which chain the requests follow")
+    loaded = snapshot(journal).memory.known_chain(journal) if chain is None and journal else Chain.load(chain or "")
     noted = None if journal is None else read_journal(journal, loaded)
     both = noted is None or noted.promise == "both"
     if laws is not None and both:
@@ -97,7 +102,7 @@ def log(
         progress=progress,
     )
     requests = _truth(truth, loaded) if noted is None else _requests(noted)
-    following = follows(loaded, requests) if requests else None
+    following = follows(loaded, requests) if requests and not (noted is not None and noted.learns) else None
     refuted = following is not None and following.refuted
     if as_json:
         habits = None if following is None else {**plain_data(following), "refuted": refuted}
