@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -36,39 +36,65 @@ def test_reproduce_writes_and_names_its_files(tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == {"figures"}
 
 
-def test_an_ascii_terminal_is_enough(chain_file):
-    done = call("costs", chain_file, "--lags", "1", encoding="ascii", check=True)
-    assert re.search(r"\| past +\| +1 \| ", done.stdout)
+WRONG = {  # a command, and words of its error
+    "plan": "CHAIN",
+    "nonsense": "No such command",
+    "--nonsense": "No such option",
+    "demo --steps 1": "--steps",
+    "fit chain.csv --out nowhere/x.json": "no directory",
+    "reproduce --out chain.csv/x": "a part of this path is a file",
+    "plan chain.csv --out plans --lags 1-3 --scheme best": "lags 1, 2, 3: there is no scheme 'best': choose",
+    "plan chain.csv --out plans --lags 1 --gap -1": "the gap is -1",
+    "plan chain.csv --out plans --lags 1 --time-limit 0": "time limit is 0",
+    "plan chain.csv --out plans --lags 1 --jobs 0": "--jobs",
+    "costs": "name a chain file",
+    "costs none.json": "cannot be read",
+    "costs deep.json": "cannot be read as JSON",
+    "costs chain.csv --lags three": "list of lags",
+    "costs chain.csv --lags 0-2": "(1 to 100000)",
+    "costs chain.csv --plot pictures.png": "is not a file",
+    "costs chain.csv --plot nowhere/costs.png": "no directory",
+    "costs chain.csv --plot a.txt": "a picture ends in",
+    "costs chain.csv --csv there.csv": "exists already",
+    "costs --symmetric 3:1.2.3": "write 30:0.1",
+    "costs --dirichlet 3:5": "write N:CONCENTRATION:SEED",
+    "costs chain.csv --promise future": "choose past or both",
+    "costs chain.csv --scheme paper": "--scheme needs --promise both",
+    "costs chain.csv --promise both --sensitive 0": "--sensitive needs --promise past",
+    "costs chain.csv --sensitive nobody": "nobody",
+    "costs chain.csv --lengths lengths.json": "has no length of '1'",
+    "costs chain.csv --lengths list.json": "JSON {name: bytes} is needed",
+    "costs --symmetric 3:0.5,0.6 --day": "--day is for one chain",
+    "costs chain.csv --day --private 0": "is not possible",
+    "page --no-open --chain two.csv": "not unique",
+    "page --no-open --chain many.csv": "at most 24",
+    "proxy --urls urls.json --chain chain.csv --journal j --on --off": "give --on or --off, not both",
+    "get 0 --urls urls.json --chain chain.csv --journal j --on --off": "give --on or --off, not both",
+    "get 3 --urls urls.json --chain chain.csv --journal j": "no source is called",
+    "get 0 --urls bytes.json --chain chain.csv --journal j": "cannot be read as JSON",
+    "token nowhere/tokens": "the hash of the token cannot be written (",
+}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["plan"], "CHAIN"),
-        (["costs", "CHAIN", "--lags", "three"], "list of lags"),
-        (["costs", "CHAIN", "--plot", "PICTURES.png"], "is not a file"),
-        (["costs", "CHAIN", "--plot", "nowhere/costs.png"], "no directory"),
-        (["costs", "CHAIN", "--csv", "nowhere/costs.csv"], "no directory"),
-        (["costs", "DEEP"], "cannot be read as JSON"),
-        (["fit", "CHAIN", "--out", "nowhere/x.json"], "no directory"),
-        (["reproduce", "--out", "CHAIN"], "a file is in the way"),
-        (["reproduce", "--out", "CHAIN/x"], "a part of this path is a file"),
-        (["demo", "--steps", "1"], "--steps"),
-        (["nonsense"], "No such command"),
-        (["--nonsense"], "No such option"),
-    ],
-)
+@pytest.mark.parametrize("line", WRONG)
 @pytest.mark.usefixtures("chain_file")
-def test_an_error_is_one_line_on_stderr_and_exit_code_2(tmp_path, arguments, words):
-    names = {"CHAIN": "chain.csv", "CHAIN/x": "chain.csv/x", "DEEP": "deep.json"}
+def test_an_error_is_one_line_on_stderr_and_exit_code_2_and_no_file_is_made(tmp_path, line):
     (tmp_path / "deep.json").write_text("[" * 100_000)
-    (tmp_path / "PICTURES.png").mkdir()
-    done = call(*[names.get(a, a) for a in arguments], cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout == ""
+    (tmp_path / "two.csv").write_text("a,b\n1,0\n0,1\n")
+    Chain.symmetric(25, 0.5).save(tmp_path / "many.csv")
+    (tmp_path / "lengths.json").write_text('{"0": 5, "1": -1, "2": 5}')
+    (tmp_path / "list.json").write_text("[1, 2, 3]")
+    (tmp_path / "urls.json").write_text(json.dumps({name: f"http://127.0.0.1:1/{name}" for name in "012"}))
+    (tmp_path / "bytes.json").write_bytes(b'{"0": "http://h/\xff"}')
+    (tmp_path / "there.csv").touch()
+    (tmp_path / "pictures.png").mkdir()
+    before = set(tmp_path.iterdir())
+    done = call(*line.split(), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
-    assert words in done.stderr
+    assert WRONG[line] in done.stderr
     assert "Errno" not in done.stderr
+    assert set(tmp_path.iterdir()) - {tmp_path / "plans"} == before
 
 
 def test_lags_are_lists_and_ranges():
@@ -100,37 +126,6 @@ def test_a_table_of_counts_becomes_a_chain_with_a_note(tmp_path):
     done = call("fit", tmp_path / "counts.csv", "-o", tmp_path / "chain.csv", check=True)
     assert "the whole numbers are taken for counts, and 1 is added to each" in done.stderr
     assert Chain.load(tmp_path / "chain.csv") == Chain.from_counts([[30, 10], [0, 5]], ["a", "b"])
-
-
-def test_nothing_is_imported_before_ctrl_c_is_silent():
-    """What a finder is asked for while Ctrl-C is still a traceback."""
-    code = """if True:
-        import sys, _signal
-        class Finder:
-            def find_spec(name, *_):
-                if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-                    print(name)
-        sys.meta_path.insert(0, Finder)
-        import onoff.__main__
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["onoff", "onoff.__main__"]
-
-
-def test_a_job_in_the_background_goes_on_after_ctrl_c(chain_file):
-    """It was started to ignore it; that is not undone."""
-    words = [ONOFF, "costs", chain_file, "--lags", "1"]
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    with process:
-        while process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            time.sleep(0.02)
-        assert process.returncode == 0
-        assert process.stdout.read()
 
 
 def test_ctrl_c_ends_in_a_line_not_in_a_traceback_and_leaves_nothing(tmp_path):

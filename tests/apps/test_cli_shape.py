@@ -17,13 +17,11 @@ import pytest
 from clikit import COMMANDS, call
 from onoff import Chain, errors
 from onoff.apps.cli.options import AUDIT, PLAN, READ, SERVE, STUDY
-from onoff.apps.cli.output import size
 from onoff.client.client import Client
 from onoff.client.connect import Settings
 from onoff.client.status import snapshot
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
-ONOFF = Path(sys.executable).with_name("onoff")
 ROOT = Path(__file__).parents[2]
 NAMES = ("news", "sports", "science", "weather")
 BODIES = {name: f"latest of {name}".encode() for name in NAMES}
@@ -48,12 +46,7 @@ def given(tmp_path, origin):
 # Help
 
 
-def test_these_are_the_commands():
-    names = "get resume play status proxy setup fit check costs plan serve token page reproduce demo".split()  # noqa: SIM905
-    assert set(COMMANDS) == {*names, *(f"audit {part}" for part in ("plan", "streams", "log", "people"))}
-
-
-def test_help_lists_every_command_in_its_panel_with_its_whole_first_sentence():
+def test_help_lists_every_command_in_its_panel():
     shown = call("--help").stdout
     assert call().stdout == shown
     assert re.match(r"\d+\.\d+", call("--version").stdout)
@@ -61,11 +54,6 @@ def test_help_lists_every_command_in_its_panel_with_its_whole_first_sentence():
     places = [shown.index(f"─ {panel} ─") for panel in (READ, PLAN, SERVE, STUDY, AUDIT)]
     assert places == sorted(places)
     assert "─ Commands ─" not in shown, "a command without a panel: give it a rich_help_panel"
-    words = " ".join(shown.replace("│", " ").split())
-    for name, command in COMMANDS.items():
-        if not name.startswith("audit "):
-            first = " ".join(command.help.split("\n\n")[0].split())
-            assert f"{name} {first}" in words
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -76,32 +64,16 @@ def test_every_command_explains_itself_with_an_example_and_can_be_told_to_be_qui
     assert f"Example: onoff {name}" in " ".join(short.split())
 
 
-def test_bytes_have_separators_and_units():
-    assert [size(number) for number in (1, 12_345, 12_345_678)] == [
-        "1 byte",
-        "12,345 bytes",
-        "12,345,678 bytes (12.3 MB)",
-    ]
-
-
 # Tone
 
 
-def test_a_quiet_get_says_nothing_and_a_verbose_one_says_what_was_asked_for_and_what_it_cost(given, tmp_path):
-    loud = call("get", "news", *given, check=True)
-    assert "a new journal" in loud.stderr
-    assert "asked for" not in loud.stderr
-    more = call("get", "news", "--off", "-v", *given, check=True)
-    row = "step 1 (ON): asked for 4 sources: news, sports, science, weather"
-    assert row in more.stderr
+def test_a_quiet_get_says_nothing_and_a_verbose_one_says_what_was_asked_for_and_what_it_cost(given):
+    more = call("get", "news", "-v", *given, check=True)
+    assert "step 0 (ON): asked for 4 sources: news, sports, science, weather" in more.stderr
     assert re.search(r"expected cost 4\.000 \(everything\); \d+ bytes received", more.stderr)
-    assert re.search(r"took \d+\.\d\d s\n", more.stderr)
-    call("get", "sports", *given, check=True)
     for words in (("-q", "get", "news", "--off", *given), ("get", "news", "--off", "-q", *given)):
         quiet = call(*words, check=True)
         assert (quiet.stdout, quiet.stderr) == ("latest of news", "")
-    assert re.search(r"step 5 \(OFF, 3 steps after ON\): asked for", call("get", "news", "--off", "-v", *given).stderr)
-    assert snapshot(tmp_path / "j").state.step == 6
 
 
 # What get and play write
@@ -142,24 +114,6 @@ def test_resume_with_nothing_pending_sends_nothing(given, tmp_path, origin):
     assert not any(origin.recording())
 
 
-def test_resume_says_again_that_there_is_no_message(given, tmp_path):
-    with RecordingServer(lambda request: reply(b"gone", 410)) as server:
-        (tmp_path / "urls.json").write_text(json.dumps({name: f"{server.url}/{name}" for name in NAMES}))
-        words = ["get", "news", "--urls", tmp_path / "urls.json", *given[:2], *given[4:]]
-        assert call(*words).returncode == errors.NO_MESSAGE
-        server.reset()
-        again = call("resume", "--last", "--journal", tmp_path / "j", "--json")
-        assert not any(server.recording())
-    assert (again.returncode, again.stdout) == (errors.NO_MESSAGE, "")
-    assert "the server answered 410 for 'news'" in again.stderr
-
-
-def test_a_slip_of_the_pen_in_a_name_is_answered_with_the_nearest_one_and_leaves_no_journal(given, tmp_path):
-    done = call("get", "sport", *given)
-    assert (done.returncode, "did you mean 'sports'?" in done.stderr) == (errors.USAGE, True)
-    assert not (tmp_path / "j").exists()
-
-
 def test_a_message_that_cannot_be_written_is_had_without_another_request(given, origin, tmp_path, monkeypatch):
     def fill_disk(file, _):
         raise OSError(errno.ENOSPC, "full", str(file))
@@ -175,73 +129,47 @@ def test_a_message_that_cannot_be_written_is_had_without_another_request(given, 
     assert not any(origin.recording())
 
 
-def test_a_body_that_is_no_text_is_base64_in_json(given):
-    with RecordingServer(OnoffOrigin({**BODIES, "news": b"\xff\x00"})) as server:
-        words = [server.url if str(word).startswith("http") else word for word in given]
-        found = json.loads(call("get", "news", "--json", *words, check=True).stdout)
-    assert (found["encoding"], found["body"]) == ("base64", "/wA=")
-
-
 def test_play_reads_standard_input_and_goes_on_with_the_same_words(given, tmp_path):
-    def play(text, *more):
-        stream = io.TextIOWrapper(io.BytesIO(text))
-        with patch.object(sys, "stdin", stream):
-            return call("play", "-", *given, *more)
+    def play(text):
+        with patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(text))):
+            return call("play", "-", *given)
 
     assert "2 requests" in play(b"on news\noff sports\n").stdout
     assert "stdin was played to its end: nothing was asked for now" in play(b"on news\noff sports\n").stderr
-    done = play(b"off science\noff news\n", "--json", "-v")
-    found = json.loads(done.stdout)
-    assert (found["requests"], found["made"], found["totals"]["steps"]) == (2, 2, 4)
-    assert done.stderr.count("asked for") == 2
+    assert play(b"off science\noff news\n").returncode == 0
     assert "standard input: byte 0 is not UTF-8" in play(b"\xff").stderr
-    assert "stdin: line 1 is 'maybe news'" in play(b"maybe news\n").stderr
     assert snapshot(tmp_path / "j").state.step == 4
 
 
 # Exit codes
 
 
-def refusing(path):
-    """A server of ours that refuses one kind of request."""
-    honest = OnoffOrigin(BODIES)
-    return lambda request: reply(b"no", 403) if request.path == path else honest(request)
-
-
 def test_each_kind_of_error_has_its_exit_code(given, tmp_path, monkeypatch):
     monkeypatch.setitem(Settings.__init__.__kwdefaults__, "backoff", 0.001)
+    honest = OnoffOrigin(BODIES)
 
-    def code(*words):
-        done = call(*words)
-        assert done.returncode in (0, errors.FOUND) or done.stderr.splitlines()[-1].startswith("onoff: error: ")
+    def get(server, journal, source="news"):
+        words = [server if str(word).startswith("http") else word for word in given]
+        done = call("get", source, *words[:4], "--journal", tmp_path / journal, *words[6:])
+        assert done.stderr.splitlines()[-1].startswith("onoff: error: ")
         return done.returncode
 
-    def get(server, journal, *more, source="news"):
-        words = [server if str(word).startswith("http") else word for word in given]
-        return code("get", source, *words[:4], "--journal", tmp_path / journal, *words[6:], *more)
-
-    assert code("get") == errors.USAGE
     assert get("http://127.0.0.1:1", "a") == errors.UNREACHABLE
-    with RecordingServer(refusing("/v1/query")) as server:
+    with RecordingServer(lambda one: reply(b"no", 403) if one.path == "/v1/query" else honest(one)) as server:
         assert get(server.url, "b") == errors.REFUSED
-    with RecordingServer(OnoffOrigin(BODIES)) as server:
-        assert get(server.url, "b", source="sports") == errors.RULES  # what was refused is pending
+        assert get(server.url, "b", "sports") == errors.RULES  # what was refused is pending
     told = call("status", "--journal", tmp_path / "b", check=True).stdout
     assert f"`onoff resume --journal {tmp_path / 'b'}` sends the same set again" in told
-    urls = tmp_path / "urls.json"
-    with RecordingServer(lambda request: reply(b"no", 404) if request.path == "/news" else reply(b"yes")) as web:
-        urls.write_text(json.dumps({name: f"{web.url}/{name}" for name in NAMES}))
-        place = ["--chain", tmp_path / "chain.json", "--urls", urls, "--journal", tmp_path / "c", *SAID]
-        done = call("get", "news", "-v", *place)
-        assert done.returncode == errors.NO_MESSAGE
-        assert "step 0 (ON): asked for 4 sources" in done.stderr
-        assert "the request counts as made, with its query" in done.stderr
-        assert code("get", "sports", *place) == 0
     (tmp_path / "d").write_text("not a journal")
     assert get("http://127.0.0.1:1", "d") == errors.JOURNAL
-    assert code("status", "--journal", tmp_path / "d") == errors.JOURNAL
-    (tmp_path / "requests").write_text("on news\non sports\n" * 30)
-    assert code("check", tmp_path / "requests", "--chain", tmp_path / "chain.json") == errors.FOUND
+    rows = "".join(f"u,{time},{NAMES[time % 2]}\n" for time in range(60))  # the chain stays more often
+    (tmp_path / "log.csv").write_text(f"user,time,source\n{rows}")
+    assert call("check", tmp_path / "log.csv", "--chain", tmp_path / "chain.json").returncode == errors.FOUND
+    with RecordingServer(lambda request: reply(b"no", 404)) as web:
+        (tmp_path / "urls.json").write_text(json.dumps({name: f"{web.url}/{name}" for name in NAMES}))
+        done = call("get", "news", "--urls", tmp_path / "urls.json", *given[:2], "--journal", tmp_path / "c", *SAID)
+    assert done.returncode == errors.NO_MESSAGE
+    assert "the request counts as made, with its query" in done.stderr
 
 
 def test_the_exit_codes_are_documented_as_they_are():

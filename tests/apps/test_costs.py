@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
-from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
 from clikit import call
 from onoff import Chain, OnoffError, connect_sync, plan
 from onoff.apps import costs as module
-from onoff.apps.cli.app import app
 from onoff.apps.costs import Effort, costs, simulate
 from onoff.past import PastState
 from oracles import random_chain
@@ -90,17 +85,6 @@ def test_a_stream_ends_when_its_time_is_up_and_a_lag_that_two_do_not_reach_says_
     monkeypatch.setattr(module, "simulate", lambda *_: short)
     found = list(costs({"c": CHAIN}, [1, 2, 3], effort=Effort(streams=2)))
     assert [cost.error for cost in found] == [None, None, "0 streams got so far in their time; two are needed"]
-
-
-def test_a_stream_that_fails_is_named_and_the_others_give_their_mean(monkeypatch):
-    def fail_once(chain, sensitive, steps, seed, time_limit):
-        if seed == "1/0":
-            raise OnoffError("no luck")
-        return simulate(chain, sensitive, steps, seed, time_limit)
-
-    monkeypatch.setattr(module, "simulate", fail_once)
-    found = list(costs({"c": CHAIN}, [2], effort=Effort(streams=3)))
-    assert [(cost.lag, cost.error) for cost in found] == [(2, "no luck"), (2, None)]
 
 
 @pytest.mark.long
@@ -209,52 +193,3 @@ def test_ctrl_c_shows_the_means_of_the_streams_that_are_finished(chain_file, mon
     monkeypatch.undo()
     expected = list(costs({"chain.json": Chain.load(chain_file)}, [1, 2, 3], effort=Effort(streams=2)))
     assert [(cost["lag"], cost["messages"]) for cost in found] == [(cost.lag, cost.messages) for cost in expected]
-
-
-def test_rows_are_in_the_table_when_they_are_known_and_stay_there_after_ctrl_c(tmp_path):
-    """For all processes, as a terminal sends it."""
-    out = tmp_path / "a.csv"
-    words = ("--dirichlet", "12:1:1", "--promise", "both", "--lags", "1-900", "--scheme", "comb", "--jobs", "2")
-    process = subprocess.Popen(
-        [ONOFF, "costs", *words, "--csv", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        process_group=0,
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not (out.exists() and out.read_text().count("\n") > 6) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    shown, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert re.fullmatch(r"(onoff: costs: .*\n)*onoff: stopped\n", error)
-    assert shown.count("both (comb)") == len(rows_of(out)) >= 6
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "name a chain file"),
-        (["none.json"], "cannot be read"),
-        (["--symmetric", "3:1.2.3"], "write 30:0.1"),
-        (["--dirichlet", "3:5"], "write N:CONCENTRATION:SEED"),
-        (["--dirichlet", "3:0:1"], "positive concentration"),
-        (["--symmetric", "3:0.5", "--lags", "0-2"], "(1 to 100000)"),
-        (["--symmetric", "3:0.5", "--promise", "future"], "choose past or both"),
-        (["--symmetric", "3:0.5", "--scheme", "paper"], "--scheme needs --promise both"),
-        (["--symmetric", "3:0.5", "--promise", "both", "--sensitive", "0"], "--sensitive needs --promise past"),
-        (["--symmetric", "3:0.5", "--sensitive", "nobody"], "nobody"),
-        (["--symmetric", "3:0.5", "--promise", "both", "--scheme", "best"], "no scheme 'best'"),
-        (["--symmetric", "3:0.5", "--plot", "a.txt"], "a picture ends in"),
-        (["--symmetric", "3:0.5", "--csv", "there.csv"], "exists already"),
-        (["--symmetric", "3:0.5", "--lengths", "lengths.json"], "has no length of '1'"),
-        (["--symmetric", "3:0.5", "--lengths", "list.json"], "JSON {name: bytes} is needed"),
-        (["--symmetric", "3:0.5,0.6", "--day"], "--day is for one chain"),
-        (["--symmetric", "3:0.5", "--day", "--private", "0"], "is not possible"),
-    ],
-)
-def test_errors_say_what_to_do(tmp_path, arguments, words):
-    (tmp_path / "there.csv").write_text("")
-    (tmp_path / "lengths.json").write_text('{"0": 5, "1": -1, "2": 5}')
-    (tmp_path / "list.json").write_text("[1, 2, 3]")
-    with chdir(tmp_path), pytest.raises((OnoffError, typer.BadParameter), match=re.escape(words)):
-        app(["costs", *arguments], standalone_mode=False)
-    assert (tmp_path / "there.csv").read_text() == ""

@@ -2,13 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from onoff.apps.demo import reader as demo
 from onoff.apps.demo.compare import DECOYS
-from onoff.apps.demo.run import demonstrate, introduce, narrate
-from onoff.audit.attack import attack, naive_steps
+from onoff.apps.demo.run import demonstrate, narrate
 
 STEPS = 40
 
@@ -20,16 +17,6 @@ def result():
 
 def named(rows):
     return {row.client: row for row in rows}
-
-
-def test_habits_are_so_strong_that_a_naive_client_is_guessed_right_most_of_the_time():
-    """Of 3,000 requests some 400 are private: a share of 0.68 is above 0.5 by seven standard deviations."""
-    chain, items = demo.reader(), demo.requests(3000, 7)
-    path, statuses = [chain.index(source) for source, _ in items], np.array([on for _, on in items])
-    found = attack(chain, "both", naive_steps(chain.n, statuses, path))
-    right = found.beliefs.after.argmax(axis=1) == path
-    assert right[statuses].mean() > 0.5
-    assert chain.stationary().max() < 0.13
 
 
 def test_every_message_arrives_and_is_the_latest_and_a_kill_repeats_nothing(result):
@@ -66,24 +53,6 @@ def test_costs_are_those_on_the_wire(result):
     for name in ("onoff, past", "onoff, both", "onoff, sensitive"):
         assert 1 < rows[name].messages < 8
         assert rows["asks openly, always"].bytes < rows[name].bytes < mirror.bytes < everything.bytes
-
-
-def test_the_story_fits_a_terminal_and_ends_with_what_was_seen_and_what_to_try(result):
-    lines = [*introduce(STEPS).splitlines(), *narrate(result).splitlines()]
-    assert max(map(len, lines)) <= 80
-    assert "".join(lines).isascii()
-    naive = named(result.switched)["asks openly while OFF"]
-    seen = next(line for line in lines if line.startswith("You saw: "))
-    assert f"{100 * naive.guessed:.0f} %" in seen
-    assert lines[-2].startswith("Try next: ")
-    assert lines[-1].strip() == "onoff fit LOG -o habits.json && onoff costs habits.json --day"
-    end = " ".join(lines[lines.index(seen) :])
-    past = named(result.switched)["onoff, past"]
-    for other, words in (
-        ("downloads everything", "fewer bytes than downloading everything"),
-        ("mirrors all that changed", "fewer than mirroring all that changed"),
-    ):
-        assert f"{100 * (1 - past.bytes / named(result.switched)[other].bytes):.0f} % {words}" in end
 
 
 def test_a_finding_is_told_and_nothing_is_praised(result):

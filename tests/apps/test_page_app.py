@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-import signal
-import subprocess
 import threading
 import time
 from contextlib import suppress
@@ -16,13 +12,9 @@ import httpx
 import numpy as np
 import pytest
 
-from clikit import call
-from onoff import Chain, plan
-from onoff.apps.page import session
+from onoff import Chain
 from onoff.apps.page.app import BODY_LIMIT
-from onoff.apps.page.state import Page
-from onoff.errors import OnoffError, SessionError
-from pageprocess import ONOFF, PageProcess
+from pageprocess import PageProcess
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +34,6 @@ def hard():
 def page(four):
     with PageProcess("--chain", str(four)) as page:
         yield page
-
-
-def test_the_state_is_that_of_the_chain(page):
-    state = page.state()
-    assert state["title"] == "four.json"
-    assert state["names"] == ["a", "b", "c", "d <b>"]
-    assert state["past"]["trouble"] == ""
-    assert state["both"] is None  # until its tab is opened
 
 
 def test_only_this_machine_and_only_this_page_may_ask(page):
@@ -82,12 +66,9 @@ def test_nothing_can_be_loaded_from_elsewhere(page):
 
 def test_requests_that_make_no_sense_are_refused_in_words(page):
     for path, body in (
-        ("/past/ask", {"source": "a"}),
-        ("/past/ask", {"source": 1, "private": True}),
         ("/past/ask", {"source": "a", "private": 1}),
         ("/past/ask", {"source": "nobody", "private": True}),
         ("/past/lock", {"source": "nobody", "on": True}),
-        ("/past/lock", {"source": "a"}),
         ("/past/switch", {}),
         ("/both/ask", {"source": "a", "private": True}),
         ("/both/make_now", {}),
@@ -99,27 +80,6 @@ def test_requests_that_make_no_sense_are_refused_in_words(page):
         assert page.post(path).status_code in (400, 404), path
     answer = page.http.post("/past/ask", content=b" " * (BODY_LIMIT + 1))
     assert (answer.status_code, "At most" in answer.json()["error"]) == (413, True)
-
-
-def test_a_page_that_ends_does_not_wait_for_plans_and_one_tab_can_be_used_while_the_other_waits(monkeypatch):
-    async def story():
-        ended = threading.Event()
-        monkeypatch.setattr(session, "plan", lambda *_, **__: ended.wait(60) and plan(page.chain, 1))
-        page = Page(Chain.symmetric(3, 0.5), "three")
-        await page.start()
-        planning = [asyncio.create_task(page.open_both()) for _ in range(2)]
-        while not page.state()["planning"]:
-            await asyncio.sleep(0.01)
-        page.past.switch(True)
-        with pytest.raises(SessionError, match="has no plans yet"):
-            page.session("both")
-        await page.close()
-        for waiting in planning:
-            with pytest.raises(OnoffError, match="has ended before plans were ready"):
-                await asyncio.wait_for(waiting, 60)
-        ended.set()
-
-    asyncio.run(story())
 
 
 def test_ctrl_c_ends_all_of_it_even_while_plans_are_being_made_and_leaves_nothing(tmp_path, hard):
@@ -141,32 +101,3 @@ def test_ctrl_c_ends_all_of_it_even_while_plans_are_being_made_and_leaves_nothin
 def _start_planning(url):
     with suppress(httpx.HTTPError):  # the page may end before it answers
         httpx.post(f"{url}/both/open_both", json={}, timeout=180)
-
-
-def test_a_closed_terminal_is_heard_while_the_server_is_being_started(tmp_path, four):
-    command = [ONOFF, "page", "--no-open", "--port", "0", "--chain", four]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}) as process:
-        while not list(tmp_path.iterdir()):
-            assert process.poll() is None
-            time.sleep(0.002)
-        process.send_signal(signal.SIGHUP)
-        assert process.wait(timeout=120) == 0
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_taken_port_and_a_bad_chain_are_errors_of_one_line(page, tmp_path):
-    file, many, several = tmp_path / "bad.csv", tmp_path / "many.csv", tmp_path / "several.csv"
-    file.write_text("a,b\n0.75,0.5\n1,0\n")
-    several.write_text("a,b\n1,0\n0,1\n")
-    Chain.symmetric(25, 0.5).save(many)
-    for options, words in (
-        (("--port", page.url.rpartition(":")[2]), "name another --port"),
-        (("--chain", file), "sums to 1.25, not to 1"),
-        (("--chain", many), "at most 24"),
-        (("--chain", several), "not unique"),
-    ):
-        done = call("page", "--no-open", *options)
-        assert done.returncode == 2
-        assert done.stdout == ""
-        assert words in done.stderr
-        assert done.stderr.count("\n") == 1

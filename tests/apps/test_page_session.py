@@ -5,22 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import threading
-import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from onoff import Chain, plan
-from onoff.apps.costs import costs
-from onoff.apps.demo.reader import reader
-from onoff.apps.page import state as page_state
-from onoff.apps.page.beliefs import NONE, BothObserver, PageStep, PastObserver, Steps
-from onoff.apps.page.session import LAGS, LONGEST_QUEUE, MOST_SOURCES, OPENING, BothSession, PastSession, Wish
-from onoff.apps.page.state import EFFORT, LOCKED, Page
+from onoff.apps.page.beliefs import NONE, BothObserver, PageStep, PastObserver
+from onoff.apps.page.session import BothSession, PastSession, Wish
 from onoff.audit.files import read_log
-from onoff.errors import ChainError, ContextError, NotUnique, OnoffError, PlanError, SessionError
+from onoff.errors import ChainError, ContextError, PlanError, SessionError
 from pageprocess import CHAIN, FULL, until
 
 
@@ -144,27 +137,6 @@ def test_a_lock_begins_a_new_stream_keeps_the_history_and_no_query_tells_whether
     asyncio.run(story())
 
 
-def test_a_stream_that_cannot_begin_leaves_the_one_before():
-    async def story():
-        async with PastSession(CHAIN) as session:
-            session.ask("a", True)
-            await answered(session)
-            await session.run_server(False)
-            with pytest.raises(OnoffError):
-                await session.lock("c", True)
-            assert (session.stream, session.sensitive, len(session.steps)) == (0, (), 1)
-            session.ask("b", False)
-            await until(lambda: "Step 1 has no answer yet" in session.state()["trouble"])
-            with pytest.raises(SessionError, match="another stream can begin after it"):
-                await asyncio.wait_for(session.lock("c", True), 60)
-            await session.run_server(True)
-            await answered(session)
-            assert len(session.steps) == 2
-            assert not session.state()["trouble"]
-
-    asyncio.run(story())
-
-
 def test_the_beliefs_are_those_about_the_recorded_laws_and_without_a_law_there_is_none(tmp_path):
     """Of a client that asks openly and records that, as much is learned as of the naive one: nothing is assumed."""
     openly = {"sets": [[0], [1], [2]], "masses": [1, 1, 1], "denominator": 3, "rounding": 0.0, "lower_bound": 1.0}
@@ -191,37 +163,6 @@ def test_the_beliefs_are_those_about_the_recorded_laws_and_without_a_law_there_i
 
 def on(wanted, step=0):
     return PageStep(step, True, False, 0, "everything", wanted, FULL, 1, 1)
-
-
-@pytest.mark.parametrize(("Session", "locked"), [(PastSession, [LOCKED]), (BothSession, [])])
-def test_the_page_opens_with_a_story_in_which_the_naive_client_loses_clearly(Session, locked):
-    """The server is right about all that is shown, and sure of it, while ours leaves it guessing."""
-    chain = reader()
-
-    async def story():
-        async with Session(chain, opening=True, sensitive=tuple(map(chain.index, locked))) as session:
-            await until(lambda: session.knowledge is not None and session.knowledge.steps >= len(OPENING) - 1)
-            return session.knowledge.hidden
-
-    hidden = asyncio.run(story())
-    assert len(hidden) == 3
-    assert sum(not one.private for one in hidden) == len(locked)  # a locked source was read while OFF
-    for one in hidden:
-        ours, naive = (side.rows[3][one.wanted] for side in (one.ours, one.naive))
-        assert naive > 0.9
-        assert ours < 0.5
-
-
-def test_requests_that_do_not_follow_the_habits_bring_a_warning():
-    """The catalogue in its order, three times, after the opening; requests that follow the habits bring none."""
-    chain = reader()
-
-    def warning(path):
-        return BothObserver(chain, ()).observe([on(x, t) for t, x in enumerate(path)]).warning
-
-    opening = [chain.index(wish.source) for wish in PastSession(chain, opening=True).queue]
-    assert "DO NOT FOLLOW" in warning([*opening, *range(8), *range(8), *range(8)])
-    assert warning([int(x) for x in chain.simulate(40, np.random.default_rng(1))]) == ""
 
 
 # The promise both
@@ -290,32 +231,6 @@ def test_the_server_believes_what_it_did_before_but_for_a_naive_client():
     asyncio.run(story())
 
 
-def test_requests_do_not_wait_for_the_beliefs_and_go_on_when_these_fail():
-    async def story():
-        async with BothSession(CHAIN) as session:
-            observe, go = session.observer.observe, threading.Event()
-            session.observer.observe = lambda steps: go.wait(60) and observe(steps)
-            for source, private in zip("abbbca", (True, False, False, False, True, False), strict=True):
-                session.ask(source, private)
-            try:
-                await until(lambda: len(session.steps) == 5 and len(session.queue) == 1)
-                assert session.knowledge is None
-            finally:
-                go.set()
-            await until(lambda: knows_all(session))
-            session.observer = BothObserver(CHAIN, [plan(CHAIN, 13)])
-            session.ask("b", False)
-            await until(lambda: "A part of the page has failed" in session.state()["trouble"])
-            session.ask("b", False)
-            await until(lambda: len(session.steps) == 7 and len(session.queue) == 1)
-            troubles.append(session.state()["trouble"])
-
-    troubles = []
-    with pytest.raises(PlanError, match="drawn by another plan"):  # in the end it is raised
-        asyncio.run(story())
-    assert "drawn by another plan" in troubles[0]
-
-
 def test_the_beliefs_are_about_the_queries_in_the_transcript():
     """Of a client that leaks, the same observer learns: here one whose plan is for another chain than its requests."""
     other = plan(Chain.symmetric(3, 0.05, ["a", "b", "c"]), 1)
@@ -328,112 +243,3 @@ def test_the_beliefs_are_about_the_queries_in_the_transcript():
 
 
 # Both
-
-
-def test_lines_of_the_transcript_that_were_read_are_not_read_again(tmp_path):
-    rows, file = [], tmp_path / "transcript"
-    steps = Steps(SimpleNamespace(stream="s", steps=lambda since: rows[since:]), file, CHAIN)
-    assert steps.read() == []
-    lines = [{"catalogue": ["c", "b", "a"]}, {"stream": "s", "step": 0, "sources": [0, 1]}]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    made = {"private": True, "made_private": True, "lag": 0, "plan": "", "request": 1, "bytes": 9}
-    rows.append(SimpleNamespace(step=0, **made))
-    assert [(step.saw, step.times) for step in steps.read()] == [((1, 2), 1)]
-    other, own, cut = (
-        '{"stream": "other", "step": 1, "sources": [0]}',
-        '{"stream": "s", "step": 1, "sources": [2]}',
-        '{"s',
-    )
-    file.write_text("x" * file.stat().st_size + f"{other}\n{own}\n{cut}")  # whoever reads it again fails
-    rows.append(SimpleNamespace(step=1, **made))
-    assert [(step.saw, step.times) for step in steps.read()] == [((1, 2), 1), ((0,), 1)]
-
-
-def test_a_server_that_comes_back_gets_the_same_query_and_nothing_is_left_behind():
-    async def story():
-        async with BothSession(CHAIN) as session:
-            await session.run_server(False)
-            assert session.state()["trouble"] == "You stopped the server."
-            session.ask("a", True)
-            session.ask("b", False)
-            await until(lambda: "Step 0 has no answer yet" in session.state()["trouble"])
-            await session.run_server(True)
-            await until(lambda: len(session.queue) == 1)
-            await session.run_server(False)
-            session.ask("c", True)
-            await until(lambda: "Step 1 has no answer yet" in session.state()["trouble"])
-            drawn = session.client.journal.state.pending.query
-            assert session.steps[-1].saw == ()
-            assert not session.steps[-1].bytes
-            while len(session.queue) < LONGEST_QUEUE:
-                session.ask("c", True)
-            with pytest.raises(SessionError, match="are waiting"):
-                session.ask("c", True)
-            await session.run_server(True)
-            await until(lambda: len(session.queue) == 1 and not session.state()["trouble"])
-            assert session.steps[1].saw == drawn
-            assert session.steps[1].bytes
-            directory = session.server.transcript.parent
-            assert directory.exists()
-        assert not directory.exists()
-
-    asyncio.run(story())
-
-
-def test_chains_that_cannot_be_shown_are_refused():
-    async def story():
-        with pytest.raises(ChainError, match="at most"):
-            PastSession(Chain.symmetric(MOST_SOURCES + 1, 0.5))
-        with pytest.raises(NotUnique):
-            PastSession(Chain(np.eye(2)))
-
-    asyncio.run(story())
-
-
-# Costs
-
-
-def page_with(chain, *sensitive):
-    page = Page(chain, "test")
-    page.past = SimpleNamespace(sensitive=sensitive)
-    return page
-
-
-def test_the_costs_are_those_of_the_command_and_are_not_computed_twice(monkeypatch):
-    page = page_with(CHAIN, 2)
-    asyncio.run(page._compute_costs())
-    for name, sensitive in (("past", ()), ("locked", (2,))):
-        expected = [cost.messages for cost in costs({"c": CHAIN}, LAGS, sensitive=sensitive, effort=EFFORT)]
-        assert page.costs[name] == pytest.approx(expected)
-    assert page.costs["both"][:2] == [plan(CHAIN, 1).cost, plan(CHAIN, 2).cost]
-    assert all(both <= paper + 1e-9 for both, paper in zip(page.costs["both"], page.costs["paper"], strict=True))
-    assert page.gap < 1e-5
-    monkeypatch.setattr(page_state, "costs", None)  # would fail
-    page.past.sensitive = ()
-    asyncio.run(page._compute_costs())
-    assert sorted(page.costs) == ["both", "paper", "past"]
-
-
-def test_a_simulation_that_nobody_waits_for_ends(monkeypatch):
-    streams = []
-
-    async def story():
-        began, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def simulate(*_, bar, **__):
-            with bar(None) as advance:
-                for _ in range(1000):
-                    streams.append(loop.call_soon_threadsafe(began.set))
-                    advance()
-                    time.sleep(0.01)
-                    yield from ()
-
-        monkeypatch.setattr(page_state, "costs", simulate)
-        task = asyncio.create_task(page_with(CHAIN)._compute_costs())
-        await began.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(story())  # waits for the thread
-    assert 0 < len(streams) < 1000

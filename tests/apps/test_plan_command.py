@@ -7,16 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from clikit import call, on_terminal
-from daskcluster import DaskCluster, needs_dask
+from clikit import call
 from onoff import Chain, Planner, plan
-from onoff.apps.cli.plan import _load
 from onoff.plans.store import PlanStore
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -67,44 +64,6 @@ def test_a_kept_plan_that_is_not_as_good_as_wanted_is_made_again(chain_file, tmp
             assert gaps[0] <= store.load(1).gap <= gaps[1]
 
 
-def test_what_auto_makes_of_many_sources_is_load(tmp_path, monkeypatch):
-    for name in ("plans.planner.OPTIMAL_LIMIT", "plans.plan.OPTIMAL_LIMIT", "plans.plan.COMB_LIMIT"):
-        monkeypatch.setattr(f"onoff.{name}", 2)
-    chain = Chain.symmetric(3, 0.5)
-    store = PlanStore(chain, tmp_path)
-    store.save(replace(plan(chain, 1, "race"), cost=1.5, interval=(1.0, 2.5)))  # an estimate, here below the bound
-    assert _load(store, 1, 1e-6, "auto").scheme == "race"
-    assert _load(store, 1, 1e-6, "optimal") is None
-
-
-def test_a_lag_that_fails_is_named_and_the_others_are_made(chain_file, tmp_path):
-    done = run(chain_file, "--lags", "0-2", "--scheme", "race", "--out", tmp_path, "--jobs", 1)
-    assert done.returncode == 2
-    assert done.stderr.startswith("onoff: error: lag 0: ")
-    assert set(PlanStore(Chain.load(chain_file), tmp_path).lags()) == {1, 2}
-
-
-def test_that_a_cheaper_plan_stays_is_said(chain_file, tmp_path):
-    run(chain_file, "--lags", "1", "--out", tmp_path)
-    done = run(chain_file, "--lags", "1", "--out", tmp_path, "--scheme", "everything")
-    assert done.stderr == "onoff: lag 1: a plan that costs no more was there already, and is kept\n"
-    assert PlanStore(Chain.load(chain_file), tmp_path).load(1).scheme == "optimal"
-
-
-@needs_dask
-@pytest.mark.long
-def test_plans_are_made_on_a_cluster(chain_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("onoff.apps.progress.EVERY", 600)
-    cluster = DaskCluster(tmp_path, workers=1)
-    try:
-        done = run(chain_file, "--lags", "1-3", "--out", tmp_path / "plans", "--dask", cluster.address)
-    finally:
-        cluster.close()
-    assert (done.returncode, done.stderr) == (0, "")
-    store = PlanStore(Chain.load(chain_file), tmp_path / "plans")
-    assert [store.load(lag) for lag in (1, 2, 3)] == [plan(store.chain, lag) for lag in (1, 2, 3)]
-
-
 def test_ctrl_c_keeps_what_is_finished(tmp_path):
     file = tmp_path / "chain.json"
     chain = Chain(np.random.default_rng(2).dirichlet(np.ones(8), 8))
@@ -123,29 +82,6 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
     assert len(store.lags()) >= 2
     for lag in store.lags():
         assert store.load(lag).gap <= 1e-6
-
-
-def test_a_terminal_sees_how_many_plans_are_made(chain_file, tmp_path):
-    done = on_terminal([ONOFF, "plan", chain_file, "--lags", "1-3", "--out", tmp_path / "plans", "--jobs", "1"])
-    assert b"3/3" in done.stderr
-    assert done.returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--scheme", "best", "--lags", "1-3"], "lags 1, 2, 3: there is no scheme 'best': choose"),
-        (["--lags", "9-1"], "list of lags"),
-        (["--gap", "-1"], "the gap is -1"),
-        (["--time-limit", "0"], "time limit is 0"),
-        (["--jobs", "0"], "--jobs"),
-    ],
-)
-def test_errors_are_one_line(chain_file, tmp_path, arguments, words):
-    done = run(chain_file, "--out", tmp_path / "plans", "--lags", "1", *arguments)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert words in done.stderr
 
 
 def test_without_a_terminal_lines_tell_how_far_it_is(tmp_path, monkeypatch):

@@ -15,9 +15,9 @@ from onoff import Chain, HttpTransport
 from onoff.apps.proxy import responses
 from onoff.apps.proxy.app import Application
 from onoff.apps.proxy.guard import refusal
-from onoff.apps.proxy.queue import NotBegun, RequestQueue
-from onoff.apps.proxy.responses import AGAIN, KEPT, NOT_BEGUN, error_response
-from onoff.errors import ChainError, RefusedByServer, Unavailable
+from onoff.apps.proxy.queue import RequestQueue
+from onoff.apps.proxy.responses import AGAIN, KEPT, NOT_BEGUN
+from onoff.errors import ChainError
 from proxykit import proxied
 from recordingserver import Reply, reply
 
@@ -74,28 +74,21 @@ def steps(queue):
 
 
 def test_a_get_is_one_step_and_answers_with_what_the_origin_said(world):
-    honest = world.server.respond
-
     def typed(request):
-        if request.path == "/news":
-            return reply(BODIES["news"], headers=["Content-Type: application/rss+xml; charset=utf-8"])
-        if request.path == "/sports":
-            return reply(b"gone for good", 410, headers=["Content-Type: text/plain"])
-        return honest(request)
+        return reply(BODIES["news"], 200 if request.path == "/news" else 410, headers=["Content-Type: text/x; a=b"])
 
     world.server.respond = typed
 
     async def ask(http, queue):
-        news, sports = await http.get("/news"), await http.get("/sports")
-        return news, sports, steps(queue)
+        answers = [await http.get("/news"), await http.get("/sports"), await http.head("/news")]
+        return answers, steps(queue)
 
-    news, sports, made = through(world, ask)
-    assert (news.status_code, news.content) == (200, BODIES["news"])
-    assert news.headers["content-type"] == "application/rss+xml; charset=utf-8"
-    assert (sports.status_code, sports.content) == (410, b"gone for good")
-    assert sports.headers["content-type"] == "text/plain"
-    assert made == 2
-    assert [news.headers["onoff-step"], sports.headers["onoff-step"]] == ["0", "1"]
+    answers, made = through(world, ask)
+    assert [answer.status_code for answer in answers] == [200, 410, 200]
+    assert [answer.content for answer in answers] == [BODIES["news"], BODIES["news"], b""]
+    assert {answer.headers["content-type"] for answer in answers} == {"text/x; a=b"}
+    assert {answer.headers["content-length"] for answer in answers} == {str(len(BODIES["news"]))}
+    assert ([answer.headers["onoff-step"] for answer in answers], made) == (["0", "1", "2"], 3)
 
 
 def test_a_status_that_would_make_programs_ask_again_is_not_handed_on(world):
@@ -115,27 +108,6 @@ def test_a_status_that_would_make_programs_ask_again_is_not_handed_on(world):
         assert true_status(answer) == status
     assert [answer.status_code for _, answer in answers[-3:]] == [404, 204, 301]
     assert made == len(answers)
-
-
-def test_a_long_body_arrives_whole_in_pieces(world):
-    long, honest = bytes(range(256)) * 8000, world.server.respond  # just below the limit of this world
-    world.server.respond = lambda request: reply(long) if request.path == "/news" else honest(request)
-
-    async def ask(http, _):
-        return await http.get("/news")
-
-    answer = through(world, ask)
-    assert answer.content == long
-    assert answer.headers["content-length"] == str(len(long))
-
-
-def test_head_is_a_step_too_and_has_no_body(world):
-    async def ask(http, queue):
-        return await http.head("/news"), steps(queue)
-
-    head, made = through(world, ask)
-    assert (head.status_code, head.content, made) == (200, b"", 1)
-    assert head.headers["content-length"] == str(len(BODIES["news"]))
 
 
 def test_a_local_etag_saves_the_body_but_not_the_step(world):
@@ -274,9 +246,6 @@ def test_a_journal_with_sensitive_sources_starts_off(world):
 
     private, page = through(world, ask, sensitive=("sports",))
     assert not private
-    assert "new requests are open, except the sensitive ones: the servers learn the open ones in part" in page
-    assert "what the servers believe about it" in page
-    assert "the servers learn neither" in page
     assert "sports</a> (sensitive)" in page
 
 
@@ -339,16 +308,16 @@ def test_a_failed_request_does_not_end_the_learning(world):
     """Afterwards one request would be made ON, which is for queries that are drawn with a chain."""
 
     async def run():
-        async with proxied(client_with(None, world.transport(), world.directory / "learned", delay=0.001)) as (
-            http,
-            queue,
-        ):
+        client = client_with(None, world.transport(), world.directory / "learned", delay=0.001)
+        async with proxied(client) as (http, queue):
             await http.get("/news")
             queue.expect_repeat()
             await http.get("/news")
-            return queue.client.habits
+            return queue.client.habits, queue.private, (await http.get("/")).text
 
-    assert asyncio.run(run()).stage == "learn"
+    habits, private, page = asyncio.run(run())
+    assert (habits.stage, private) == ("learn", False)
+    assert "2 open requests of 51 are noted" in page
 
 
 def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
@@ -365,25 +334,6 @@ def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
     assert "script-src" not in page.headers["content-security-policy"]
     for words in ("Privacy is ON", "Last error", "rounding", "downloaded", "Do requests follow the chain?"):
         assert words in page.text
-
-
-def test_the_page_says_loudly_that_requests_do_not_follow_the_chain(world):
-    strong = Chain([[0.96 if x == y else 0.01 for y in range(5)] for x in range(5)], NAMES)
-
-    async def ask(http, _):
-        quiet = (await http.get("/")).text
-        for _ in range(8):
-            for name in NAMES:
-                await http.get(f"/{name}")
-        return quiet, (await http.get("/")).text
-
-    quiet, loud = through(world, ask, chain=strong)
-    assert "DO NOT FOLLOW" not in quiet
-    assert '<p class="loud">' in loud
-    assert "DO NOT FOLLOW the chain" in loud
-    assert "Switch ON first" in loud
-    assert "Then learn again, in a new journal, or import another chain." in loud
-    assert "learn again" not in quiet
 
 
 def test_a_step_that_failed_is_finished_with_the_same_query_before_the_next(world):
@@ -450,25 +400,6 @@ def test_a_request_that_could_not_be_begun_stays_in_the_queue_whatever_went_wron
     assert logged in caplog.text
 
 
-def test_after_a_request_that_came_while_the_proxy_was_ending_the_next_one_is_on(world):
-    """A server that keeps the last answer back makes the end take longer, and more requests come too late."""
-
-    async def ended(http, queue):
-        await http.put("/onoff/privacy", content="off")
-        for _ in range(2):
-            await http.get("/news")
-        await queue.__aexit__()
-        return true_status(await http.get("/sports"))
-
-    async def again(http, queue):
-        for name in ("sports", "weather"):
-            await http.get(f"/{name}")
-        return [row.private for row in queue.client.journal.steps(since=2)]
-
-    assert through(world, ended) == 503
-    assert through(world, again, first_ever=False) == [True, False]
-
-
 def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
     async def ask(http, queue):
         for _ in range(2):
@@ -491,6 +422,7 @@ def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
         while not queue.waiting:
             await asyncio.sleep(0)
         await queue.__aexit__()
+        assert true_status(await http.get("/sports")) == 503  # too late
         answers = await asyncio.gather(*asked)
         made = steps(queue) - before
         assert [answer.status_code for answer in answers] == [200] * made + [424] * (5 - made)
@@ -614,7 +546,8 @@ def test_after_a_program_that_went_away_before_its_message_the_next_request_is_o
     assert through(world, ask) == [("sports", False), ("weather", False), ("weather", True), ("news", False)]
 
 
-def test_the_first_request_after_a_killed_proxy_is_on(world):
+@pytest.mark.parametrize("alone", [False, True])
+def test_the_first_request_after_a_killed_proxy_is_on_whoever_makes_it(world, alone):
     """Requests may have waited in its queue, and nobody knows of them."""
 
     async def killed():
@@ -622,44 +555,28 @@ def test_the_first_request_after_a_killed_proxy_is_on(world):
             queue = await RequestQueue(client).__aenter__()
             queue.switch(False)
             for _ in range(2):
-                await queue.submit("news")
+                await queue.submit("news")  # the queue has no end of its own
 
-    asyncio.run(killed())  # the queue has no end of its own
-
-    async def again(http, queue):
-        for name in ("sports", "weather"):
-            await http.get(f"/{name}")
-        return [row.private for row in queue.client.journal.steps(since=2)]
-
-    assert through(world, again, first_ever=False) == [True, False]
-
-    async def orderly(http, queue):
-        await http.get("/sports")
-        return [row.private for row in queue.client.journal.steps(since=4)]
-
-    assert through(world, orderly, first_ever=False) == [False]
-
-
-def test_the_first_request_after_a_killed_proxy_is_on_whoever_makes_it(world, caplog):
-    async def killed():
-        async with past(world) as client:
-            queue = await RequestQueue(client).__aenter__()
-            for _ in range(2):
-                await queue.submit("news")
-
-    asyncio.run(killed())
-
-    async def alone(*names):
+    async def ask(*names):
         async with past(world, first_ever=False) as client:
             for name in names:
                 await client.get(name, private=False)
             return [row.private for row in client.journal.steps(since=2)]
 
-    with pytest.raises(ChainError):
-        asyncio.run(alone("nothing"))
-    assert asyncio.run(alone("sports", "weather")) == [True, False]
-    assert "made ON" in caplog.text
-    assert asyncio.run(alone("news")) == [True, False, False]
+    def again(*names):
+        async def reload(http, queue):
+            for name in names:
+                await http.get(f"/{name}")
+            return [row.private for row in queue.client.journal.steps(since=2)]
+
+        return asyncio.run(ask(*names)) if alone else through(world, reload, first_ever=False)
+
+    asyncio.run(killed())
+    if alone:
+        with pytest.raises(ChainError):  # a request that is refused does not count
+            again("nothing")
+    assert again("sports", "weather") == [True, False]
+    assert again("news") == [True, False, False]
 
 
 def test_a_browser_that_was_led_to_a_source_gets_a_link_and_makes_no_step(world):
@@ -675,18 +592,6 @@ def test_a_browser_that_was_led_to_a_source_gets_a_link_and_makes_no_step(world)
     assert '<a href="/news">news</a>' in answer.text
     assert BODIES["news"] not in answer.content
     assert (own.content, made) == (BODIES["news"], 1)
-
-
-def test_only_a_refusal_is_502_whether_of_this_step_or_of_an_earlier_one():
-    refused, silent = RefusedByServer("no"), Unavailable("no answer")
-    late = []
-    for cause in (refused, silent):
-        with pytest.raises(NotBegun) as raised:
-            raise NotBegun(str(cause)) from cause
-        late.append(raised.value)
-    found = [error_response(error).headers["onoff-true-status"] for error in (refused, silent, *late)]
-    assert found == ["502", "504", "502", "504"]
-    assert error_response(silent).body.startswith(b"No answer. Your request is kept.")
 
 
 def test_the_log_says_once_that_a_server_does_not_answer_and_once_that_all_do_again(world, caplog):
@@ -721,24 +626,19 @@ def test_after_a_request_that_the_chain_calls_impossible_the_next_one_is_on(worl
 
 
 def test_a_path_names_a_source_by_name(tmp_path):
-    names = ("news", "a/b c", "ü", "..", "onoff/privacy", "<")
+    names = ("a/b c", "ü", "..", "onoff/privacy", "<")
     with scene("any", tmp_path, {name: name.encode() for name in names}) as world:
         urls = {name: f"{world.server.url}/{number}" for number, name in enumerate(names)}
         world.server.respond = lambda request: reply(names[int(request.path[1:])].encode())
-        chain = Chain([[1 / 6] * 6] * 6, names)
 
         async def run():
-            client = client_with(chain, HttpTransport(urls), tmp_path / "journal", promise="past", delay=0.001)
+            client = client_with(
+                Chain([[0.2] * 5] * 5, names), HttpTransport(urls), tmp_path / "journal", promise="past", delay=0.001
+            )
             async with proxied(client) as (http, _):
-                answers = [
-                    await http.get(path) for path in ("/a/b%20c", "/a%2Fb%20c", "/%C3%BC", "/onoff/privacy", "/%ff")
-                ]
-                return [answer.text for answer in answers], (await http.get("/")).text
+                return [(await http.get(path)).text for path in ("/a/b%20c", "/a%2Fb%20c", "/%C3%BC", "/")]
 
-        found, page = asyncio.run(run())
-    assert found[:4] == ["a/b c", "a/b c", "ü", "on\n"]
-    assert "no such source" in found[4]
-    assert '<a href="/a%2Fb%20c">a/b c</a>' in page
-    assert '<a href="/%3C">&lt;</a>' in page
-    assert "<li>..</li>" in page
-    assert "<li>onoff/privacy</li>" in page
+        *found, page = asyncio.run(run())
+    assert found == ["a/b c", "a/b c", "ü"]
+    for shown in ('<a href="/a%2Fb%20c">a/b c</a>', '<a href="/%3C">&lt;</a>', "<li>..</li>", "<li>onoff/privacy</li>"):
+        assert shown in page

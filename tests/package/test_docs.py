@@ -22,7 +22,6 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", flags=re.M | re.S)
 LONG = ("tutorial", "costs")  # pages whose snippets take long
 PORTS = ("8700", "8710", "8720")  # in the documents; free ones are used here
-OUTSIDE = r"""["']?(?:https?:)?//"""
 # The elements that reach beyond the right edge of the page, unless they are in something that scrolls.
 WIDER = """() => [...document.querySelectorAll("article *")]
   .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest("pre, .formula"))
@@ -106,25 +105,6 @@ def test_the_site_has_its_pages_and_nothing_of_python(site):
     assert not [*site.rglob("__pycache__"), *site.rglob("*.py")]
 
 
-def test_no_page_and_no_style_names_an_outside_address_to_load(site):
-    for file in [*site.rglob("*.html"), *site.rglob("*.css")]:
-        assert loaded_from_elsewhere(file.read_text()) == [], file.name
-
-
-def loaded_from_elsewhere(text: str) -> list[str]:
-    """Addresses of other hosts from which a page would load something: anything but the links that a reader follows."""
-    tags = [
-        tag for tag in re.findall(r"<(?!a\b)\w[^>]*>", text) if re.search(rf"(?:src|href|srcset|data)={OUTSIDE}", tag)
-    ]
-    return tags + re.findall(rf"(?:url\(|@import\s+){OUTSIDE}[^)\s]*", text)
-
-
-def test_what_is_loaded_from_elsewhere_would_be_seen():
-    for tag in ('<script src="https://cdn.example/x.js">', "<link rel=stylesheet href=//fonts.example/css>"):
-        assert loaded_from_elsewhere(f'<a href="https://example.org">a link</a>{tag}') == [tag]
-    assert loaded_from_elsewhere("p { background: url(https://cdn.example/x.png) }")
-
-
 @pytest.fixture(scope="module")
 def phone(site):
     """A browser page as wide as a phone, with the site on a server of its own; what it asks for is in `asked`."""
@@ -151,13 +131,6 @@ def test_no_page_asks_elsewhere_and_nothing_on_it_is_wider_than_a_phone(site, ph
         page.goto(url + str(file.relative_to(site)))
         assert page.evaluate(WIDER) == [], file.name
     assert [other for other in asked if not other.startswith((url, "data:"))] == []
-
-
-def test_a_copied_command_has_no_prompt(phone):
-    page, _, url = phone
-    page.goto(url + "how-to/costs.html")
-    page.locator("button[data-md-type=copy], .md-clipboard").first.click()
-    assert page.evaluate("navigator.clipboard.readText()").strip() == "onoff costs examples/demo.csv --lags 1-3"
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
@@ -188,12 +161,6 @@ def test_every_rule_of_the_guarantee_has_its_test():
     stated = re.findall(r"^(\d+)\. ", rules, flags=re.M)
     assert len(stated) == 13
     assert re.findall(r"^\| (\d+) \| .*`test_", tests, flags=re.M) == stated
-
-
-def test_user_pages_name_no_tests():
-    for page in PAGES:
-        if page.stem not in {"tests", "audit"}:
-            assert not re.search(r"`[\w.]*test_\w+", page.read_text()), page.name
 
 
 def test_a_snippet_that_fails_would_be_seen():

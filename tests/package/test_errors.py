@@ -9,7 +9,7 @@ import re
 import pytest
 
 from onoff import errors
-from onoff.errors import OnoffError, PendingRequest, SourceError, Unavailable
+from onoff.errors import OnoffError, PendingRequest, Unavailable
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, OnoffError)]
 
@@ -30,11 +30,6 @@ def test_an_error_comes_whole_out_of_another_process(kind):
     error.advice = "Mend it."
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (kind, "what is wrong. Mend it.", vars(error))
-
-
-def test_data_that_a_kind_of_error_does_not_have_is_a_mistake_of_the_program():
-    with pytest.raises(AttributeError, match="colour"):
-        SourceError("x", status=404, colour="red")
 
 
 def test_advice_is_for_python_unless_it_is_replaced():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 from bisect import bisect_right
 from itertools import accumulate
@@ -14,11 +13,9 @@ from hypothesis import strategies as st
 
 from onoff import errors
 from onoff.wire import (
-    FORMAT,
     FRAME_OVERHEAD,
     MAX_ROUND,
     UNCHANGED_LENGTH,
-    VERSION,
     Catalogue,
     Frame,
     Unchanged,
@@ -39,32 +36,17 @@ def test_the_fingerprint_is_the_hash_of_the_document_and_never_changes():
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        Catalogue(("sports", "news", "wetter/süd", "science"), 32),
-        Catalogue(("news", "sports", "wetter/süd"), 32),
-        Catalogue(CATALOGUE.names, 33),
-    ],
-)
-def test_another_order_name_or_length_is_another_catalogue(other):
-    assert other.fingerprint != CATALOGUE.fingerprint
-
-
-@pytest.mark.parametrize(
     ("names", "length", "words"),
     [
         (("one",), 8, "2 to"),
         (("a", "a"), 8, "twice"),
         (("a", ""), 8, "not a name"),
-        (("a", " b"), 8, "not a name"),
         (("a", "b\n c"), 8, "not a name"),
         (("a", "\ud800"), 8, "not a name"),
         (("a", "b" * 201), 8, "not a name"),
-        (("a", 3), 8, "not a name"),
         (("a", "b"), 0, "length"),
         (("a", "b"), 2**24 + 1, "length"),
         (("a", "b"), True, "length"),
-        (("a", "b"), 8.0, "length"),
     ],
 )
 def test_what_is_not_a_catalogue_is_refused(names, length, words):
@@ -72,26 +54,13 @@ def test_what_is_not_a_catalogue_is_refused(names, length, words):
         Catalogue(names, length)
 
 
-@pytest.mark.parametrize("field", ["names", "length", "version"])
-def test_what_is_no_catalogue_is_not_repeated_at_length(field):
-    """A server may send megabytes, and the error is shown on a terminal."""
-    long = "x" * 20_000
-    data = {"format": FORMAT, "length": 8, "names": ["a", "b"], "version": VERSION}
-    data[field] = ["a", long] if field == "names" else long
-    with pytest.raises(errors.CatalogueError) as caught:
-        Catalogue.parse(json.dumps(data).encode())
-    assert len(str(caught.value)) < 200
-
-
 @pytest.mark.parametrize(
     "document",
     [
         b"",
-        b"[]",
         b"{}",
         CATALOGUE.document + b"\n",
         CATALOGUE.document.replace(b'"version":1', b'"version":2'),
-        CATALOGUE.document.replace(b'"names":[', b'"names":[["x"],'),
         CATALOGUE.document.replace(b'["news","sports","wetter/s\\u00fcd","science"]', b'"news"'),
         CATALOGUE.document.replace(b'"version":1', b'"version":1,"more":0'),
     ],
@@ -116,15 +85,6 @@ def test_an_answer_is_the_frames_of_the_query_in_order():
     assert decode_answer(CATALOGUE, (0,), last.encode(32)) == (last,)
 
 
-def test_all_broken_frames_are_reported_not_only_the_first():
-    answer = bytearray(b"".join(FRAMES))
-    for frame in (0, 2, 3):
-        answer[frame * CATALOGUE.frame_length + 25] ^= 1
-    with pytest.raises(errors.AnswerError) as caught:
-        decode_answer(CATALOGUE, (0, 1, 2, 3), bytes(answer))
-    assert caught.value.faults == tuple((frame, "checksum does not match") for frame in (0, 2, 3))
-
-
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
@@ -134,7 +94,6 @@ def test_all_broken_frames_are_reported_not_only_the_first():
         (struct.pack(">4sIQI", b"ONF1", 0, 7, 1) + b"a" * 32, "padding"),
         (struct.pack(">4sIQI", b"ONF1", 0, 0, 1) + b"a" + bytes(31), "padding"),
         (struct.pack(">4sIQI", b"ONF1", 0, MAX_ROUND + 1, 1) + b"a" + bytes(31), "its round is above"),
-        (struct.pack(">4sIQI", b"ONF1", 0, 2**64 - 1, 0) + bytes(32), "its round is above"),
     ],
 )
 def test_a_frame_with_a_right_checksum_over_wrong_content_is_broken(content, fault):
@@ -194,12 +153,3 @@ def test_an_answer_of_another_length_is_refused(answer):
     with pytest.raises(errors.AnswerError) as caught:
         decode_answer(CATALOGUE, (0, 1), answer, held=(7, 7))
     assert caught.value.reason == "wrong-length"
-
-
-@pytest.mark.parametrize(
-    ("frame", "fault"),
-    [(SHORT[1], "source 1 instead of 0"), (Unchanged(0, MAX_ROUND + 1, bytes(16)).encode(), "its round is above")],
-)
-def test_an_unchanged_frame_with_a_right_checksum_over_wrong_content_is_broken(frame, fault):
-    with pytest.raises(errors.AnswerError, match=fault):
-        decode_answer(CATALOGUE, (0,), frame, held=(7,))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import pty
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,15 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clikit import call
-from onoff import Chain, plan
+from onoff import Chain
 from onoff.client.connect import Settings
-from onoff.client.journal import Journal
 from onoff.client.status import snapshot
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.errors import REFUSED, UNREACHABLE, CatalogueError
-from onoff.plans.store import PlanStore
 from onoff.text import plain, plain_text, refusal
-from oracles import random_chain
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -66,9 +60,7 @@ def test_foreign_words_stay_readable():
     assert refusal(b"<html>no</html>") == "<html>no</html>"
 
 
-@pytest.mark.parametrize(
-    ("status", "where"), [(403, "/v1/catalogue"), (503, "/v1/catalogue"), (404, "/v1/query"), (503, "/v1/query")]
-)
+@pytest.mark.parametrize(("status", "where"), [(403, "/v1/catalogue"), (503, "/v1/query")])
 def test_what_a_server_says_is_printed_plainly_and_the_step_is_said_to_be_pending(
     chain_file, status, where, monkeypatch
 ):
@@ -120,23 +112,6 @@ def test_a_malformed_address_is_an_error_that_says_what_is_needed(chain_file, se
     assert not chain_file.with_name("j").exists()
 
 
-@pytest.mark.parametrize("url", ["http://h:99999/a", "http://[::1/a", "http://h\x1b/a", "http://u:secret@h/a", "a"])
-def test_a_malformed_url_of_a_source_is_an_error_that_names_the_source(chain_file, tmp_path, url):
-    (tmp_path / "urls.json").write_text(json.dumps({**{name: f"http://h/{name}" for name in NAMES}, "sports": url}))
-    where = ["--journal", tmp_path / "j", "--no-background"]
-    done = call("get", "news", "--chain", chain_file, "--urls", tmp_path / "urls.json", *where)
-    assert done.returncode == 2
-    assert done.stderr.startswith("onoff: error: the URL of 'sports'")
-    assert "secret" not in done.stderr
-
-
-def test_files_of_urls_that_cannot_be_read_are_errors_of_one_line(chain_file, tmp_path):
-    (tmp_path / "bytes.json").write_bytes(b'{"news": "http://h/\xff"}')
-    for file in (tmp_path / "bytes.json", tmp_path, tmp_path / os.fsdecode(b"\xff.json")):
-        done = call("get", "news", "--chain", chain_file, "--urls", file, "--journal", tmp_path / "j")
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-
-
 @pytest.mark.parametrize("token", ["s3cret\nx", "s3cret ü", "s3cret\x00", os.fsdecode(b"s3cret\xff"), "s3cret \x1b[2J"])
 def test_an_illegal_token_is_an_error_that_does_not_repeat_it(chain_file, token, monkeypatch):
     if "\x00" not in token:
@@ -150,51 +125,3 @@ def test_an_illegal_token_is_an_error_that_does_not_repeat_it(chain_file, token,
     assert "s3cret" not in str(caught.value)
     with pytest.raises(CatalogueError, match="the reader's token is empty"):
         OnoffTransport("http://127.0.0.1:9", "")
-
-
-def test_get_says_that_a_process_goes_on_and_can_do_without(tmp_path):
-    chain = random_chain("dense", 60, 1)
-    chain.save(tmp_path / "chain.json")
-    with RecordingServer(OnoffOrigin(dict.fromkeys(chain.names, b"x"))) as server:
-        common = ["--chain", tmp_path / "chain.json", "--server", server.url, "--plans", tmp_path / "plans"]
-        common += ["--promise", "both"]
-        done = run("get", "0", *common, "--journal", tmp_path / "j", "--no-background")
-        assert "background" not in done.stderr
-        assert not (tmp_path / "plans").exists()
-        done = run("get", "0", *common, "--journal", tmp_path / "k")
-    [line] = [line for line in done.stderr.splitlines() if "background" in line]
-    assert "a process in the background computes cheaper plans (at most 10 minutes); --no-background" in line
-    [left] = [int(file.parent.name) for file in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in text_of(file)]
-    os.kill(left, signal.SIGKILL)
-
-
-def run(*words):
-    return subprocess.run([ONOFF, *map(str, words)], capture_output=True, text=True, check=True)
-
-
-def text_of(file):
-    """Empty if the process has ended."""
-    with contextlib.suppress(OSError):
-        return file.read_text(errors="replace")
-    return ""
-
-
-def test_status_tells_the_cost_of_the_plan_that_the_client_would_use(tmp_path):
-    """A plan that asks for everything is in the directory; the race is cheaper, and the client takes it."""
-    chain = random_chain("dense", 60, 1)
-    chain.save(tmp_path / "chain.json")
-    PlanStore(chain, tmp_path / "plans").save(plan(chain, 1, "everything"))
-    origin = OnoffOrigin(dict.fromkeys(chain.names, b"x"))
-    with RecordingServer(origin) as server:
-        common = ["--journal", tmp_path / "j", "--plans", tmp_path / "plans"]
-        first = ["--chain", tmp_path / "chain.json", "--server", server.url, "--delay", "0", "--no-background"]
-        call("get", "0", "--next", "1", *common, *first, check=True)
-        call("get", "1", "--next", "2", *common, "--delay", "0", "--no-background", check=True)
-        told = call("status", *common, check=True).stdout
-        call("get", "2", "--next", "3", "--off", *common, "--delay", "0", "--no-background", check=True)
-        server.wait_closed()
-    promised = float(re.search(r"OFF about ([0-9.]+) \(race\)", told).group(1))
-    assert promised < 55
-    journal = Journal(tmp_path / "j", chain.fingerprint, origin.catalogue.fingerprint)
-    assert [step.plan for step in journal.steps()] == ["everything", "everything", "race, lag 1"]
-    journal.close()

@@ -49,10 +49,8 @@ def calls(tmp_path_factory):
     posterior = CHAIN.posterior(1)
     planner = Planner(CHAIN, place / "plans", background=False)
     door = {
-        "chain": CHAIN, "server": "http://127.0.0.1:1", "urls": None, "journal": place / "j", "plans": place / "plans",
-        "promise": "past", "sensitive": (), "record": None, "cache": None, "token": None, "transport": None,
-        "delay": 0.05, "deadline": None, "attempts": 5, "backoff": 0.2, "background": False, "lasting": False,
-        "ahead": True, "first_ever": False, "learn": False,
+        **Settings.__init__.__kwdefaults__, "chain": CHAIN, "server": "http://127.0.0.1:1", "journal": place / "j",
+        "plans": place / "plans", "background": False,
     }  # fmt: skip
     limits = {"timeout": 1.0, "deadline": 1.0}
     return {

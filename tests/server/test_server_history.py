@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from contextlib import closing, contextmanager, suppress
 
@@ -10,7 +9,7 @@ import pytest
 
 from onoff.wire import decode_answer
 from redisprocess import RedisProcess, needs_redis
-from serverprocess import ServerProcess, within
+from serverprocess import ServerProcess
 
 ALL = [0, 1, 2, 3]
 
@@ -34,35 +33,10 @@ class Flushed:
         self.redis.kill()
 
 
-class Crashed(Flushed):
-    """Redis without an append-only file, killed: it has what it had saved."""
+class Recopied(Flushed):
+    """Redis in which a backup was put back while it ran: no restart tells of it."""
 
     before = b"old"
-
-    def save(self):
-        self.redis.command("SAVE")
-
-    def go_back(self):
-        self.redis.kill()
-        self.redis.start()
-
-
-class Restored(Crashed):
-    """Redis, started again with an older file."""
-
-    def save(self):
-        super().save()
-        shutil.copy(self.redis.directory / "dump.rdb", self.redis.directory / "backup.rdb")
-
-    def go_back(self):
-        super().save()
-        self.redis.kill()
-        shutil.copy(self.redis.directory / "backup.rdb", self.redis.directory / "dump.rdb")
-        self.redis.start()
-
-
-class Recopied(Crashed):
-    """Redis in which a backup was put back while it ran: no restart tells of it."""
 
     def save(self):
         self.redis.command("COPY", "{onoff}:state", "state")
@@ -98,7 +72,7 @@ class RestoredFile:
         pass
 
 
-KINDS = [*(pytest.param(kind, marks=needs_redis) for kind in (Flushed, Crashed, Restored, Recopied)), RestoredFile]
+KINDS = [*(pytest.param(kind, marks=needs_redis) for kind in (Flushed, Recopied)), RestoredFile]
 
 
 @contextmanager
@@ -136,24 +110,6 @@ def test_a_store_that_went_back_is_never_mixed_with_what_servers_remember(tmp_pa
             assert frames[1].round < lost
 
 
-@pytest.mark.parametrize("kind", [pytest.param(Flushed, marks=needs_redis), RestoredFile])
-def test_a_watched_directory_is_published_again_when_the_store_went_back(tmp_path, kind):
-    feeds, names = tmp_path / "feeds", ("news", "sports")
-    feeds.mkdir()
-    for name in names:
-        (feeds / name).write_text("first")
-    with (
-        closing(kind(tmp_path)) as store,
-        ServerProcess(tmp_path, "--watch", str(feeds), names=names, store=store.url) as server,
-    ):
-        within(60, lambda: server.ask([0, 1])[1].message == b"first")
-        store.save()
-        (feeds / "news").write_text("second")
-        within(60, lambda: server.ask([0, 1])[0].message == b"second")
-        store.go_back()
-        within(60, lambda: [frame.message for frame in server.ask([0, 1])] == [b"second", b"first"])
-
-
 def test_a_reader_who_goes_from_server_to_server_never_gets_an_older_round(tmp_path):
     """What another server published a moment ago is looked for, if the reader holds it."""
     store = RestoredFile(tmp_path)
@@ -163,23 +119,3 @@ def test_a_reader_who_goes_from_server_to_server_never_gets_an_older_round(tmp_p
             held = one.publish({"news": b"x"})
             [frame] = decode_answer(other.catalogue, [0], other.query([0], held=[held]).content, [held])
             assert frame.round == held
-
-
-def test_a_file_deleted_under_a_server_is_told_and_nothing_is_acknowledged(tmp_path):
-    with ServerProcess(tmp_path, "--workers", "2") as server:
-        server.publish({"news": b"kept"})
-        file = tmp_path / "messages.db"
-        file.rename(tmp_path / "away")
-        for _ in range(6):  # over new connections, which reach both workers
-            server.http.close()
-            server.http = type(server.http)(base_url=server.url, timeout=60)
-            answers = [server.http.put("/v1/messages/news", content=b"lost", headers=server.authorization)]
-            within(60, lambda: server.http.get("/health").status_code == 503)
-            answers += [server.http.get("/health"), server.query([0])]
-            assert {answer.json()["type"] for answer in answers} == {"urn:onoff:problem:store-unavailable"}
-        assert "was deleted or replaced under the server" in server.stderr_file.read_text()
-        server.kill_worker()  # the one in its place makes no new file
-        assert not file.exists()
-        (tmp_path / "away").rename(file)
-        within(60, lambda: server.query([0]).status_code == 200)
-        assert server.ask([0])[0].message == b"kept"

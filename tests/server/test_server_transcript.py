@@ -8,20 +8,16 @@ import os
 import secrets
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import pytest
 
 from onoff.errors import OnoffError
 from onoff.server.transcript import Transcript
 from onoff.wire import QueryMessage
 from serverprocess import ServerProcess
-
-LIMIT = 17 * 2**20  # more than any other file of a server has
 
 
 def query(step=0, sources=(0, 1)):
@@ -130,53 +126,6 @@ def test_processes_that_write_until_the_disk_is_full_leave_whole_lines_only(tmp_
     found = lines_of(file)
     for worker, steps in enumerate(told):
         assert [line["step"] for line in found if int(line["stream"], 16) == worker] == steps
-
-
-def ask_until_refused(server):
-    """The streams that were answered, asked for by several readers at once, until each has been refused twice."""
-    answered = []
-
-    def read():
-        refused = 0
-        with httpx.Client(base_url=server.url, headers={"Content-Type": "application/json"}, timeout=60) as http:
-            while refused < 2 and len(answered) < 5000:  # far more than the disk has room for
-                stream = secrets.token_hex(16)
-                body = QueryMessage(server.catalogue.fingerprint, stream, 0, (0, 1, 2, 3)).encode()
-                response = http.post("/v1/query", content=body)
-                if response.status_code == 200:
-                    answered.append(stream)
-                else:
-                    assert response.json()["type"] == "urn:onoff:problem:transcript-unavailable"
-                    refused += 1
-
-    readers = [threading.Thread(target=read) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    return answered
-
-
-def test_on_a_full_disk_every_answer_has_its_line_and_every_line_is_whole(tmp_path):
-    """The system takes a part of the line that crosses a limit, as a full disk does."""
-    with ServerProcess(tmp_path, "--workers", "2") as server:
-        with server.transcript_file.open("ab") as stream:
-            filler = b'{"catalogue": ["filler"]}\n'
-            stream.write(filler * ((LIMIT - 50_000) // len(filler)))
-        limit(server, LIMIT)
-        answered = ask_until_refused(server)
-        assert answered
-        recorded = [line["stream"] for line in lines_of(server.transcript_file) if "stream" in line]
-        assert sorted(recorded) == sorted(answered)
-        limit(server, "unlimited")
-        server.ask([0], step=4)
-        assert lines_of(server.transcript_file)[-1]["step"] == 4
-
-
-def limit(server, size):
-    """Let no process of the server write files beyond this size."""
-    for pid in server.workers():
-        subprocess.run(["prlimit", f"--fsize={size}:unlimited", "--pid", str(pid)], check=True)
 
 
 def test_the_line_of_a_query_is_there_before_its_answer(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import stat
 import subprocess
@@ -14,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from clikit import call
-from onoff.errors import MissingExtra, StoreError, StoreUnavailable
+from onoff.errors import StoreError, StoreUnavailable
 from onoff.server.store import START, Changes, Message, Point, open_store
 from onoff.wire import Catalogue
-from redisprocess import REDIS_SERVER, RedisProcess, needs_redis
+from redisprocess import RedisProcess, needs_redis
 from sampling import LONG
 
 CATALOGUE = Catalogue(("news", "sports", "science"), 64)
@@ -52,19 +51,6 @@ def opened(target):
     yield open_one
     for store in stores:
         store.close()
-
-
-def test_a_new_store_is_empty(opened):
-    assert opened().changes() == Changes(START, {}, anew=True)
-
-
-def test_the_latest_message_of_each_source_is_kept_with_its_round(opened):
-    store = opened()
-    assert store.publish({0: b"one", 2: b"\0two"}) == 1
-    assert store.publish({0: b""}) == 2
-    found = store.changes()
-    assert found == Changes(found.point, {0: Message(2, b""), 2: Message(1, b"\0two")}, anew=True)
-    assert found.point.round == 2
 
 
 def test_only_what_changed_is_reported_and_everything_to_who_knows_another_history(opened):
@@ -110,11 +96,6 @@ def test_a_store_belongs_to_its_catalogue(opened):
     known = opened(None)
     assert known.catalogue == CATALOGUE
     assert known.changes().messages == {0: Message(1, b"kept")}
-
-
-def test_a_new_store_needs_a_catalogue(target):
-    with pytest.raises(StoreError, match="say which sources"):
-        open_store(target)
 
 
 def test_rounds_of_several_publishers_are_all_counted(opened):
@@ -177,44 +158,12 @@ def test_sqlite_that_is_locked_or_full_is_unavailable_and_recovers(tmp_path):
     store.close()
 
 
-@needs_redis
-def test_redis_that_may_forget_says_so(tmp_path, shared_redis):
-    careful = open_store(shared_redis.url, CATALOGUE)
-    assert careful.caveat() is None
-    careful.close()
-    process = RedisProcess(tmp_path, "--appendonly", "no")
-    store = open_store(process.url, CATALOGUE)
-    assert "appendonly yes" in store.caveat()
-    process.kill()
-    assert "could not be asked" in store.caveat()
-    store.close()
-
-
-def test_a_wrong_redis_url_is_a_clear_error():
-    pytest.importorskip("redis")
-    with pytest.raises(StoreError, match="not the URL"):
-        open_store("redis://host:port/", CATALOGUE)
-    with pytest.raises(StoreUnavailable) as caught:
-        open_store("redis://:secret@127.0.0.1:1/0")
-    assert "secret" not in str(caught.value)
-
-
-def test_redis_server_is_installed_where_nothing_may_be_skipped():
-    assert REDIS_SERVER or os.environ.get("CI") != "true", "apt-get install redis-server"
-
-
 def test_the_files_of_a_store_are_its_owners_alone(tmp_path):
     store = open_store(str(tmp_path / "messages.db"), CATALOGUE)
     store.publish({0: b"secret"})
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
     assert modes == {"messages.db": 0o600, "messages.db-wal": 0o600, "messages.db-shm": 0o600}
     store.close()
-
-
-def test_a_store_in_redis_without_its_library_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("onoff.extras.find_spec", lambda name: None if name == "redis" else name)
-    with pytest.raises(MissingExtra, match=r"pip install 'onoff-privacy\[redis\]'"):
-        open_store("redis://127.0.0.1:1/0")
 
 
 def flips(file):

@@ -11,7 +11,7 @@ import pytest
 
 from crashkit import BODIES, CHAIN, NAMES, planned
 from recordingserver import OnoffOrigin, Origin, RecordingServer
-from stresskit import mutated, said
+from stresskit import mutated, said, steps_of
 
 pytestmark = pytest.mark.stress
 PAGE = 4096
@@ -79,15 +79,6 @@ def change_note(journal, rng):
     return "a note"
 
 
-def drawn(journal):
-    """The sets in a whole journal, in order, and how many were answered."""
-    if not journal.exists():
-        return [], 0
-    with contextlib.closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as database:
-        rows = list(database.execute("SELECT query, bytes FROM steps ORDER BY step"))
-    return [tuple(json.loads(query)) for query, _ in rows], sum(size is not None for _, size in rows)
-
-
 def check_own(server):
     """Every step of every stream was asked with one set, in order."""
     sets = {}
@@ -152,8 +143,7 @@ def one_corruption(place, reach, kind, server, driver, rng, campaign):
     while not (place / "journal").exists():
         driver.run({**order, "command": [*play, *reach]}, rng.randint(25, 75))
     server.wait_closed()
-    queries, answered = drawn(place / "journal")
-    pending = queries[answered] if answered < len(queries) else None
+    pending = next((query for query, _, answered in steps_of(place / "journal") if not answered), None)
     if kind == "any":
         server.reset()
     what = corrupt(place, rng)

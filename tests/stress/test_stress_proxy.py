@@ -27,7 +27,7 @@ from onoff.client.status import snapshot
 from onoff.logs.read import read_journal
 from ports import free_port
 from recordingserver import RecordingServer, reply
-from stresskit import portion
+from stresskit import portion, steps_of
 
 pytestmark = pytest.mark.stress
 NAMES = tuple("abcdef")
@@ -223,20 +223,8 @@ def storm(one, two, urls, kills, rng, directory, campaign):
     campaign.count("answers that a kill cut off, or requests that found no proxy", sum(each.lost for each in programs))
     campaign.count("steps", len(steps.requests))
     made = steps_of(forge.journal)
-    check_one_query_per_step([*logged(one), *logged(two)], [query for query, _ in made])
+    check_one_query_per_step([*logged(one), *logged(two)], [query for query, *_ in made])
     first = [made[step][1] for step in after_kills if step < len(made)]
     assert all(first)
     campaign.count("first steps after kills, all of them ON", len(first))
-    campaign.count("OFF steps", sum(not private for _, private in made))
-
-
-def steps_of(journal):
-    """The query of every step, and whether it was ON."""
-    import sqlite3
-
-    database = sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)
-    try:
-        rows = database.execute("SELECT query, private FROM steps ORDER BY step").fetchall()
-        return [(tuple(json.loads(query)), private == 1) for query, private in rows]
-    finally:
-        database.close()
+    campaign.count("OFF steps", sum(not private for _, private, _ in made))

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import io
 import os
-import pty
 import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from subprocess import DEVNULL, CompletedProcess, Popen
+from subprocess import CompletedProcess, Popen
 from unittest.mock import patch
 
 import typer
@@ -47,16 +46,6 @@ def call(*words, cwd=".", check=False, encoding="utf-8") -> CompletedProcess[str
             assert not check or done.returncode == 0, done.stderr
             return done
     raise AssertionError("main() always ends by sys.exit")
-
-
-def on_terminal(command: Sequence[object]) -> CompletedProcess[bytes]:
-    """A command in a process of its own; `stderr` is what a terminal was shown."""
-    terminal, end = pty.openpty()
-    with Popen(list(map(str, command)), stdout=DEVNULL, stderr=end) as process:
-        os.close(end)
-        shown = rest_of(terminal)
-    os.close(terminal)
-    return CompletedProcess(process.args, process.returncode, None, shown)
 
 
 def interrupt(process: Popen[str], terminal: int, when: bytes) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -43,32 +42,20 @@ def done_by(part):
 class DaskCluster:
     """`dask scheduler` and workers without a nanny: one that is killed stays dead."""
 
-    def __init__(self, directory: Path, workers: int) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory, port = directory, free_port()
         self.address = f"tcp://127.0.0.1:{port}"
         self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
-        deadline = time.monotonic() + 180
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=10).close()
-                break
-            except OSError:
-                assert self.scheduler.poll() is None, "dask scheduler ended at once"
-                assert time.monotonic() < deadline, "dask scheduler did not start"
-                time.sleep(0.05)
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.have(workers)
-
-    def have(self, workers: int) -> None:
-        """Start as many as are missing."""
-        missing = workers - sum(worker.poll() is None for worker in self.workers)
-        self.workers += [self._worker() for _ in range(missing)]
+        self.ready(0)
 
     def ready(self, workers: int) -> None:
-        """Have as many, and wait until all of them have joined."""
-        self.have(workers)
-        with distributed.Client(self.address) as client:
-            client.wait_for_workers(workers, timeout=180)
+        """Start as many as are missing, and wait until all of them have joined."""
+        missing = workers - sum(worker.poll() is None for worker in self.workers)
+        self.workers += [self._worker() for _ in range(missing)]
+        with distributed.Client(self.address, timeout=180) as client:
+            if workers:
+                client.wait_for_workers(workers, timeout=180)
 
     def kill_workers(self, most: int) -> None:
         for worker in [worker for worker in self.workers if worker.poll() is None][:most]:

@@ -6,13 +6,15 @@ campaign counts goes into a table at the end of the session (conftest.py).
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import sqlite3
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from onoff.wire import Catalogue, QueryMessage
@@ -102,3 +104,10 @@ def said(errors: Path, since: int) -> str:
     with errors.open("rb") as stream:
         stream.seek(since)
         return stream.read().decode("utf-8", "replace")
+
+
+def steps_of(journal: Path) -> list[tuple[tuple[int, ...], bool, bool]]:
+    """The query of every step of a whole journal, whether it was ON, and whether it was answered."""
+    with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        rows = database.execute("SELECT query, private, bytes FROM steps ORDER BY step").fetchall()
+    return [(tuple(json.loads(query)), private == 1, size is not None) for query, private, size in rows]
