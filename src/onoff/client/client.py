@@ -122,6 +122,8 @@ class Client:
         self.path = settings.journal
         self._chain: Chain | None = None if settings.chain is None else checked_chain(settings.chain)
         self.transport = settings.open_transport()
+        if self._chain is None and settings.names is not None:
+            self._chain = unknown_habits(settings.names)
         self.planner: Planner | None = None
         if settings.promise == "both" and not isinstance(settings.plans, str | PathLike | None):
             self.planner = settings.plans
@@ -220,6 +222,11 @@ class Client:
         if self._opened is None:
             raise SessionError(NOT_OPEN)
         return self._opened
+
+    @property
+    def knows_sources(self) -> bool:
+        """Whether it has a chain or knows the names of the sources: else a server tells them when it is open."""
+        return self._chain is not None
 
     @property
     def chain(self) -> Chain:

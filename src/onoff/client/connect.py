@@ -99,6 +99,9 @@ class Settings:
     first_ever: bool = False
     relearn: bool = False
     randbelow: RandBelow = secrets.randbelow
+    names: tuple[str, ...] | None = field(
+        default=None, init=False
+    )  # of the sources, if a journal without a chain knows
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, before anything is read, written or sent."""
@@ -163,7 +166,9 @@ class Settings:
             raise OnoffError(
                 "laws are recorded for the promise 'past' alone: leave --record out, plans have those of 'both'"
             )
-        return replace(known, chain=chain, promise=promise, sensitive=sensitive)
+        complete = replace(known, chain=chain, promise=promise, sensitive=sensitive)
+        object.__setattr__(complete, "names", memory.learning)
+        return complete
 
     def open_transport(self) -> Transport:
         """The way to the server, or to the web servers of the URLs, of complete settings."""

@@ -253,19 +253,21 @@ def checked_promise(
 
     A promise that is not given is the one that a journal has `kept`, or "past".
     """
+    given = isinstance(sensitive, str) or bool(list(sensitive))
+    hidden = () if chain is None else sensitive_sources(chain, sensitive)
     if promise is None and kept is not None:
-        return kept, () if chain is None else sensitive_sources(chain, sensitive)
+        return kept, hidden
     promise = "past" if promise is None else promise
     if not (isinstance(promise, str) and promise in PROMISES):
         raise OnoffError(f"the promise is {promise!r}: choose {listed(*PROMISES)}")
-    if promise == "all" and (chain is not None or sensitive):
+    if promise == "all" and (chain is not None or given):
         raise OnoffError("the promise 'all' hides everything: leave the chain and the sensitive sources out")
-    if chain is None and (sensitive or promise == "both"):
-        what = "sensitive sources need" if sensitive else "the promise 'both' needs"
+    if chain is None and (given or promise == "both"):
+        what = "sensitive sources need" if given else "the promise 'both' needs"
         raise OnoffError(f"{what} a chain: give --chain (chain=...); until you have one, the promise 'all' hides all")
-    if sensitive and promise == "both":
+    if given and promise == "both":
         raise OnoffError(
             "the promise 'both' knows no sensitive sources: leave them out and switch privacy ON and OFF, or take the "
             "promise 'past' (in a new journal), which hides them without switching"
         )
-    return promise, () if chain is None else sensitive_sources(chain, sensitive)
+    return promise, hidden

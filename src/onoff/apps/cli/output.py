@@ -158,6 +158,6 @@ def _find_pending(client: Client, error: Exception) -> str | None:
         found = snapshot(client.path)
     except (errors.OnoffError, OSError):
         return None  # there is no journal, or it cannot be read: that is what the error says
-    if found.state.pending is None or found.chain != client.chain.fingerprint:
+    if found.state.pending is None or not client.knows_sources or found.chain != client.chain.fingerprint:
         return None
     return client.chain.names[found.state.pending.request]

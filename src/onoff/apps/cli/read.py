@@ -102,7 +102,7 @@ def get(
         relearn=relearn,
         deadline=deadline, background=background, lasting=True, ahead=False,
     )  # fmt: skip
-    for name in filter(None, (source, next)):
+    for name in filter(None, (source, next)) if client.knows_sources else ():
         client.chain.index(name)  # a slip of the pen leaves no journal behind
     try:
         with advise(client):
@@ -229,6 +229,10 @@ def play(
         relearn=relearn,
         deadline=deadline, background=background, lasting=True,
     )  # fmt: skip
+    if not client.knows_sources:
+        raise errors.OnoffError(
+            "the sources are not known yet: make the first request with `onoff get`, or give --chain"
+        )
     names, where = client.chain.names, file.absolute() if given is None else Path("stdin")
     items = read_items(file, names) if given is None else parse_items(given, where, names)
     delivery = Delivery(out)
@@ -295,7 +299,7 @@ def _deliver(
     Raises `SourceError` if there is none, or if nothing was published yet: a script must not take nothing for an empty
     message. If the message cannot be written, the error says how to have it without another request.
     """
-    if row.made_private:
+    if row.made_private and (client.habits is None or client.habits.stage == "known"):
         without = "no --next was given, and the query must hide the next request"
         early = "the first two requests of a journal always are"
         note(f"this request was made ON: {without if promise == 'both' and row.next is None else early}")
@@ -364,14 +368,17 @@ def log_step(row: Step, names: Sequence[str]) -> None:
 
 def note_new(client: Client) -> None:
     """Say that the journal is new."""
+    from onoff.client.promises import PROMISES
+
     if client.journal.created:
         habits = client.habits
         if habits is not None and habits.stage != "known":
-            return note(f"a new journal: {habits.words(client.path)}")
-        note("a new journal: its first two requests ask for everything")
+            said = PROMISES["all"] if client.journal.promise == "all" else habits.words(client.path)
+            note(f"a new journal: {said}")
+        else:
+            note("a new journal: its first two requests ask for everything")
         if len(client.journal.sensitive) == client.chain.n:
             note("all sources are sensitive: every request asks for everything")
-    return None
 
 
 def note_planner(client: Client) -> None:
