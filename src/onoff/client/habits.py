@@ -57,7 +57,10 @@ class HabitsStatus:
 
     def words(self, journal: str | Path) -> str:
         """What it means, and what to do with this journal."""
-        again = f"to learn anew: `onoff get --relearn --journal {shlex.quote(str(journal))}`"
+        again = (
+            f"to learn anew, add `--relearn --journal {shlex.quote(str(journal))}` once to `get` or `proxy`: "
+            "what is learned then tells a little about the request that was private last"
+        )
         match self.stage:
             case "learn":
                 return (

@@ -104,7 +104,7 @@ def proxy(
         if private is not None:
             queue.switch(private)
         habits = client.habits
-        if habits is not None and habits.stage != "known":
+        if habits is not None and habits.stage != "known" and not client.journal.created:  # a new one has said so
             note(habits.words(path))
         if client.journal.state.pending is not None:
             note("a request is pending since the last time: it is finished before the next one")
