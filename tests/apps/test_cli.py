@@ -29,13 +29,6 @@ def chain_file(tmp_path):
     return file
 
 
-def test_reproduce_writes_and_names_its_files(tmp_path):
-    done = call("reproduce", cwd=tmp_path, check=True)
-    assert len(done.stdout.splitlines()) == 6
-    assert all((tmp_path / line).stat().st_size for line in done.stdout.splitlines())
-    assert {file.name for file in tmp_path.iterdir()} == {"figures"}
-
-
 WRONG = {  # a command, and words of its error
     "plan": "CHAIN",
     "nonsense": "No such command",
@@ -118,14 +111,6 @@ def test_a_chain_with_rounded_digits_is_refused_with_its_cure_and_the_cure_works
     refused = call("fit", rounded, "-o", tmp_path / "out.json")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "row 0 ('a') sums to" in refused.stderr
-
-
-def test_a_table_of_counts_becomes_a_chain_with_a_note(tmp_path):
-    """As a spreadsheet writes it: with a byte-order mark, and lines that end in CRLF."""
-    (tmp_path / "counts.csv").write_bytes("\ufeffa,b\r\n30,10\r\n0,5\r\n".encode())
-    done = call("fit", tmp_path / "counts.csv", "-o", tmp_path / "chain.csv", check=True)
-    assert "the whole numbers are taken for counts, and 1 is added to each" in done.stderr
-    assert Chain.load(tmp_path / "chain.csv") == Chain.from_counts([[30, 10], [0, 5]], ["a", "b"])
 
 
 def test_ctrl_c_ends_in_a_line_not_in_a_traceback_and_leaves_nothing(tmp_path):
