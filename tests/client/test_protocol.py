@@ -130,6 +130,18 @@ def test_the_state_survives_its_dictionary_and_every_query_holds_its_request(cha
 # The promise itself: everything sent is independent of what was asked while ON and of all future requests.
 
 
+@pytest.mark.parametrize(
+    "statuses", [(True, False), (True, False, False), (True, True, False), (True, False, True, False)]
+)
+def test_the_whole_stream_is_independent_of_private_and_future_requests(statuses):
+    chain = random_chain("dense", 2 if len(statuses) > 3 else 3, 3)
+    plans = {lag: plan(chain, lag) for lag in (1, 2, 3)}
+    law = joint_law(chain, statuses, plans, lambda lag, last, path, t: (lag + 1, last))
+    bound = sum(plans[lag].rounding_at(lag) for lag in (1, 2, 3)) * 2
+    assert sum(law.values()) == 1
+    assert dependence(law, statuses) <= Fraction(bound)
+
+
 def test_the_same_computation_catches_a_client_that_forgets_the_private_request():
     # Planted: while OFF, the request before takes the place of the last private one.
     chain = random_chain("dense", 3, 3)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -17,12 +16,11 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from onoff.audit.habits import Recorded, read_chain
 from onoff.audit.law import Pairs
 from onoff.errors import OnoffError
 from onoff.files import read_rows, reading
-from onoff.types import Floats, Query
+from onoff.types import Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -52,14 +50,6 @@ class Step:
     received: tuple[tuple[int, str | None, int], ...] | None
     cache: int | None
     attempts: int
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A chain of a journal; `weight` are the transitions that rows rest on, None if it was stated as exact."""
-
-    P: Floats
-    weight: Floats | None
 
 
 @dataclass(frozen=True)
@@ -128,18 +118,8 @@ def read_journal(file: Path, chain: Chain | None) -> Journal:
     with readable(f"{file}: the promise of this journal cannot be read"):
         sensitive = tuple(sorted(whole(source, n) for source in json.loads(meta["sensitive"])))
         promise, learns = ("all", "past", "both").index(meta["promise"]), "note learning" in meta
-        chains = {row["step"]: _recorded(row, n) for row in noted} if chain is not None else {}
+        chains = {row["step"]: read_chain(row, n) for row in noted} if chain is not None else {}
         return Journal(meta["identity"], ("all", "past", "both")[promise], sensitive, tuple(steps), chains, learns)
-
-
-def _recorded(row: Mapping[str, Any], n: int) -> Recorded | None:
-    if not row["matrix"]:
-        return None
-    P = np.frombuffer(b64decode(row["matrix"]), "<f8").reshape(n, n)
-    weight = None if row["weight"] is None else np.array(json.loads(row["weight"]), np.float64)
-    if not (P >= 0).all() or abs(P.sum(axis=1) - 1).max() > 1e-9 or (weight is not None and weight.shape != (n,)):
-        raise ValueError(f"the chain of step {row['step']} is none")
-    return Recorded(P, weight)
 
 
 def _step(row: Mapping[str, Any], n: int) -> Step:

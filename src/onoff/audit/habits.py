@@ -15,20 +15,43 @@ Nothing after the learning looks at requests: queries and statuses decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
+import json
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from onoff.audit.files import Journal, Recorded, Step
 from onoff.audit.law import UNCHECKED, Finding
 from onoff.types import Floats, Units
+
+if TYPE_CHECKING:
+    from onoff.audit.files import Journal, Step
 
 EACH, PRIOR, BLOWN = 10, 5.0, 1000.0
 QUANTILE, DRAWS = 0.99, 400
 NEAR = 1e-9  # entries of two chains that count as equal
 UNKNOWN = Finding(UNCHECKED, "the chain that was learned is believed: requests that it was made of were erased")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A chain of a journal; `weight` are the transitions that rows rest on, None if it was stated as exact."""
+
+    P: Floats
+    weight: Floats | None
+
+
+def read_chain(row: Mapping[str, Any], n: int) -> Recorded | None:
+    """Read a chain as a journal has it; None where a person has begun to learn anew."""
+    if not row["matrix"]:
+        return None
+    P = np.frombuffer(b64decode(row["matrix"]), "<f8").reshape(n, n)
+    weight = None if row["weight"] is None else np.array(json.loads(row["weight"]), np.float64)
+    if not (P >= 0).all() or abs(P.sum(axis=1) - 1).max() > 1e-9 or (weight is not None and weight.shape != (n,)):
+        raise ValueError(f"the chain of step {row['step']} is none")
+    return Recorded(P, weight)
 
 
 class Served(NamedTuple):

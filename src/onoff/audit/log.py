@@ -46,6 +46,7 @@ MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if
 BELIEVED = (
     "the journal's requests and numbers: a client that forges both alike is not found",
     "what the journal notes as received, and the limits of its cache: queries name versions by them",
+    "how often a person has told the client to learn habits anew, and the transitions that a stated chain rests on",
     "that statuses, announcements and the moments of requests do not depend on what is asked for",
 )
 

@@ -253,8 +253,8 @@ def checked_promise(
 
     A promise that is not given is the one that a journal has `kept`, or "past".
     """
-    given = isinstance(sensitive, str) or bool(list(sensitive))
     hidden = () if chain is None else sensitive_sources(chain, sensitive)
+    given = bool(hidden) or (chain is None and not (isinstance(sensitive, Sequence) and len(sensitive) == 0))
     if promise is None and kept is not None:
         return kept, hidden
     promise = "past" if promise is None else promise
