@@ -283,6 +283,15 @@ def test_the_chain_is_fitted_again_after_enough_transitions_between_single_queri
     assert habits.chain.weight.sum() > 380
 
 
+def test_bets_are_counted_across_a_new_chain_as_their_capital_is():
+    rng = np.random.default_rng(8)
+    habits = learned(np.full((3, 3), 1 / 3), rng)
+    for step in range(100):
+        habits = habits.asked((int(rng.integers(3)),), private=False)
+        assert habits.bets == step
+    assert habits.transitions.sum() < 99
+
+
 def test_nothing_is_counted_from_sets_or_into_private_requests():
     habits = learned(np.full((4, 4), 0.25), np.random.default_rng(6))
     for query, private in [((0,), False), ((1, 2), False), ((3,), False), ((0, 1, 2, 3), True), ((2,), False)]:

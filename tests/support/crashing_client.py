@@ -34,6 +34,7 @@ import onoff.client.laws
 import onoff.client.play
 import onoff.client.rollback
 import onoff.files
+import onoff.past.habits
 from onoff.apps.cli.app import main as command_line
 from onoff.client.client import Message
 from onoff.client.connect import connect
@@ -164,9 +165,11 @@ class Pairs:
 
 async def play(order) -> None:
     """Go through the items from where the journal stands; what was begun comes first."""
-    chain = Chain.load(order["chain"])
+    chain = None if order["chain"] is None else Chain.load(order["chain"])
+    onoff.past.habits.FEW = order.get("few", 10)  # transitions of a source that make a chain
     transport = OnoffTransport(order["server"]) if "server" in order else HttpTransport(order["urls"])
-    planner = Planner(chain, order["plans"]) if "plans" in order else Pairs(chain)
+    planner = Pairs(chain) if chain is not None and "plans" not in order else None
+    planner = Planner(chain, order["plans"]) if "plans" in order else planner
     kept = {key: order[key] for key in ("promise", "sensitive", "record") if key in order}
     if kept.get("promise") == "past":
         planner = None

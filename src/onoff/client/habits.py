@@ -42,7 +42,7 @@ class HabitsStatus:
         seen = int(habits.transitions.sum())
         noted = seen + (habits.before is not None) if habits.stage == "learn" else 0
         wealth = sum(habits.wealth) / len(habits.wealth)
-        bits = max(0.0, log2(wealth) / seen) if seen and wealth > 0 else 0.0
+        bits = max(0.0, log2(wealth) / habits.bets) if habits.bets and wealth > 0 else 0.0
         return cls(habits.stage, noted, requests_needed(habits.chain.n) + 1, habits.blown, bits)
 
     @property
@@ -113,7 +113,7 @@ def chain_row(step: int, habits: Habits) -> dict[str, Any]:
 
 def new_state(stage: str, sensitive: Sequence[int]) -> dict[str, Any]:
     """What a new journal keeps of habits at this stage."""
-    habits = {"stage": stage, "before": None, "wealth": list(Habits.wealth), "counts": []}
+    habits = {"stage": stage, "before": None, "wealth": list(Habits.wealth), "bets": 0, "counts": []}
     return {"habits": habits, "sensitive": list(sensitive), "rows": None}
 
 

@@ -53,7 +53,8 @@ class Habits:
     """The chain, how it came about, and what was counted since.
 
     `counts` are the transitions since the chain was made. `before` is the request before (`learn`), or the source of
-    the query before if that had one source only. `wealth` is the capital of each bet.
+    the query before if that had one source only. `wealth` is the capital of each bet, after so many
+    `bets`.
     """
 
     chain: Chain
@@ -61,6 +62,7 @@ class Habits:
     counts: Units | None = None
     before: int | None = None
     wealth: tuple[float, ...] = (1.0, 1.0, 1.0)
+    bets: int = 0
 
     @property
     def blown(self) -> bool:
@@ -74,7 +76,13 @@ class Habits:
     def as_dict(self) -> dict[str, Any]:
         """All but the chain, for a journal."""
         counts = [[int(x), int(y), int(self.transitions[x, y])] for x, y in np.argwhere(self.transitions)]
-        return {"stage": self.stage, "before": self.before, "wealth": list(self.wealth), "counts": counts}
+        return {
+            "stage": self.stage,
+            "before": self.before,
+            "wealth": list(self.wealth),
+            "bets": self.bets,
+            "counts": counts,
+        }
 
     @classmethod
     def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
@@ -86,7 +94,7 @@ class Habits:
             wealth = tuple(map(float, data["wealth"]))
             if data["stage"] not in STAGES or len(wealth) != len(cls.wealth) or counts.min() < 0:
                 raise ValueError("its parts do not fit together")
-            return cls(chain, data["stage"], counts, data["before"], wealth)
+            return cls(chain, data["stage"], counts, data["before"], wealth, int(data["bets"]))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise PlanError(f"the habits are damaged: {error}") from None
 
@@ -106,19 +114,19 @@ class Habits:
     def asked(self, query: Query, private: bool) -> Self:
         """The habits after a step with a known chain, made ON (`private`) or OFF: a function of the query alone."""
         single = query[0] if len(query) == 1 and not private else None
-        wealth, counts = self.wealth, self.transitions
+        wealth, bets, counts = self.wealth, self.bets, self.transitions
         if self.before is not None and single is not None:
             factors = self.factors(self.before)[:, single]
-            wealth = tuple(float(w * f) for w, f in zip(wealth, factors, strict=True))
+            wealth, bets = tuple(float(w * f) for w, f in zip(wealth, factors, strict=True)), bets + 1
             counts = counts.copy()
             counts[self.before, single] += 1
-        after = replace(self, stage="known", wealth=wealth, counts=counts, before=single)
+        after = replace(self, stage="known", wealth=wealth, bets=bets, counts=counts, before=single)
         enough, may_change = counts.sum() >= requests_needed(self.chain.n), private or single is not None
         if after.blown:
             # Counts judge a chain that was stated once; what they make of it is not stated as exact.
             return after.fitted(counts) if self.chain.weight is None and enough else replace(after, stage="all")
         if self.chain.weight is not None and enough and may_change:
-            return replace(after.refitted(self.chain.P, self.chain.weight, counts), wealth=wealth)
+            return replace(after.refitted(self.chain.P, self.chain.weight, counts), wealth=wealth, bets=bets)
         return after
 
     def fitted(self, counts: Units) -> Self:
@@ -130,7 +138,7 @@ class Habits:
         """A chain with the `prior` counted as `weight` transitions of each row; bets begin anew."""
         total = weight + counts.sum(axis=1)
         chain = Chain((weight[:, None] * prior + counts) / total[:, None], self.chain.names, total)
-        return replace(self, chain=chain, counts=None, wealth=(1.0, 1.0, 1.0))
+        return replace(self, chain=chain, counts=None, wealth=(1.0, 1.0, 1.0), bets=0)
 
     def factors(self, x: int) -> Floats:
         """What each bet is multiplied by if the next source is y, in column y."""
