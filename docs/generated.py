@@ -40,7 +40,6 @@ RESULTS = {
     "get": "onoff.apps.cli.read.message_data",
     "resume": "onoff.apps.cli.read.message_data",
     "status": "onoff.apps.cli.status.status_data",
-    "status (its habits)": "onoff.client.habits.HabitsStatus",
     "play": "onoff.apps.cli.read.PlayResult",
     "setup": "onoff.client.feeds.FoundUrls",
     "fit": "onoff.logs.fit.Report",

@@ -155,7 +155,7 @@ class Client:
                 known = None if self._chain is None else self._chain.fingerprint
                 error.pending = has_pending(self.path, known)
                 raise
-            if self._chain is None:
+            if settings.chain is None:
                 self._chain = unknown_habits(self.transport.names)
             self._on_wire = places_on_wire(self.chain, self.transport.names)
             assert isinstance(settings.cache, int)
@@ -165,7 +165,7 @@ class Client:
                 learns=settings.chain is None and settings.promise == "past",
             )  # fmt: skip
             if settings.relearn:
-                self._opened.relearn(self._chain)
+                self._opened.relearn(self.chain)
                 self._opened.remember(privacy=None)  # a proxy that was left ON would end the learning at once
             self._gap = self._opened.memory.gap
             self._drawing = self._promise(self._opened)
