@@ -134,10 +134,8 @@ class Life:
         promise, sensitive = self.promise, self.sensitive
         self.journal = Journal(
             self.journal_file, self.stated.fingerprint, "catalogue", self.first_ever,
-            promise=promise, sensitive=sensitive, cache=self.cache, learns=self.learns,
+            promise=promise, sensitive=sensitive, cache=self.cache, names=self.chain.names if self.learns else (),
         )  # fmt: skip
-        if self.learns:
-            self.journal.remember(learning=self.chain.names)
         if promise == "both":
             return Both(self.chain, self.journal, self.planner, self.randbelow)
         return Past(self.stated, self.journal, self.randbelow, ahead=False, record=self.record_file)

@@ -114,7 +114,12 @@ def _translate_errors(client: Any) -> Iterator[None]:
     watch = Thread(target=_watch, args=(client, lost, done), daemon=True)
     watch.start()
     try:
-        yield
+        try:
+            yield
+        finally:  # the watch may interrupt while another error is on its way: that is caught below, too
+            done.set()
+            watch.join()
+            time.sleep(0)
     except (TimeoutError, KilledWorker, CancelledError, OSError, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) and not lost:
             raise
@@ -122,9 +127,6 @@ def _translate_errors(client: Any) -> Iterator[None]:
         raise ClusterError(
             f"{client.scheduler.address}: the Dask cluster failed ({what}): what was finished is kept; call again"
         ) from None
-    finally:
-        done.set()
-        watch.join()
 
 
 def _watch(client: Any, lost: list[str], done: Event) -> None:

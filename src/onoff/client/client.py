@@ -162,7 +162,7 @@ class Client:
             self._opened = Journal(
                 self.path, self.chain.fingerprint, self.transport.fingerprint, settings.first_ever,
                 promise=settings.promise, sensitive=settings.sensitive, cache=settings.cache,  # type: ignore[arg-type]
-                learns=settings.chain is None and settings.promise == "past",
+                names=self.chain.names if settings.chain is None else (),
             )  # fmt: skip
             if settings.relearn:
                 self._opened.relearn(self.chain)
@@ -170,8 +170,6 @@ class Client:
             self._gap = self._opened.memory.gap
             self._drawing = self._promise(self._opened)
             settings.remember(self._opened)
-            if settings.chain is None:
-                self._opened.remember(learning=self.chain.names)
             self._opened.erase()
             self._drawing.look_ahead()
         except BaseException:

@@ -75,14 +75,14 @@ class Journal:
         promise: str | None = None,
         sensitive: Sequence[int] = (),
         cache: int = CACHE,
-        learns: bool = False,
+        names: Sequence[str] = (),
     ) -> None:
         """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough.
 
         `promise` and `sensitive` must be those of the journal, if they are given. A new one is for "both" by default.
         Members of earlier answers are cached in at most `cache` bytes; another limit than before takes effect with the
-        next answer. A new one that `learns` has no chain yet. Without a catalogue it is opened to be read alone: it
-        must be there, and no server may be asked.
+        next answer. A new one with the `names` of the sources has no chain. Without a catalogue it is opened to be read
+        alone: it must be there, and no server may be asked.
         """
         self.path, self._limit = Path(path), cache
         self._database: sqlite3.Connection | None = None
@@ -96,8 +96,7 @@ class Journal:
                 self._guard = RollbackGuard(self.path)
                 self.created = not self.path.exists()
                 if self.created:
-                    stage = "learn" if learns else "all" if promise == "all" else "known"
-                    self._create(chain, catalogue or "", first_ever, promise or "both", sensitive, stage)
+                    self._create(chain, catalogue or "", first_ever, promise or "both", sensitive, names)
                 check_is_journal(self.path)
                 self._database = connect(self.path)
                 self._meta = read_meta(self.path, self._database)
@@ -322,8 +321,9 @@ class Journal:
             return body
 
     def _create(
-        self, chain: str, catalogue: str, first_ever: bool, promise: str, sensitive: Sequence[int], stage: str
+        self, chain: str, catalogue: str, first_ever: bool, promise: str, sensitive: Sequence[int], names: Sequence[str]
     ) -> None:
+        stage = "all" if promise == "all" else "learn" if names else "known"
         assert self._guard is not None
         start, _ = self._guard.sealed()  # a journal was here before: count on, so that it stays refused
         state = State(unsettled=0 if first_ever and start == 0 else 1)
@@ -345,7 +345,7 @@ class Journal:
             "sensitive": json.dumps(list(sensitive)),
             "public": json.dumps(new_state(stage, sensitive)),
             "unwritten": "0",
-        }
+        } | ({"note learning": json.dumps(list(names))} if names else {})
         with closing(connect(unfinished)) as database:  # at its end all is moved from the log into the file
             database.executescript(f"BEGIN;{SCHEMA}COMMIT;")
             for key, value in meta.items():
