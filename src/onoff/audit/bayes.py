@@ -72,7 +72,7 @@ class Beliefs:
 
 
 def hidden_part(row: Floats, private: bool, sensitive: Sequence[int]) -> Floats:
-    """The law of what is hidden of a step, from the law of its request."""
+    """Turn the law of a request into the law of its hidden part, where one last entry stands for all open requests."""
     if private:
         return row
     return np.append(row[list(sensitive)], np.delete(row, list(sensitive)).sum())

@@ -24,11 +24,15 @@ log = logging.getLogger("onoff.client")
 
 @dataclass(frozen=True)
 class HabitsStatus:
-    """What a person is told of the habits of a journal.
+    """How far a journal has come with its habits, for a person.
 
-    `stage` is "learn" while requests are `noted`, of which `needed` make a chain; "fixed" when the next one must be
-    OFF; "known" when queries are drawn with a chain; and "all" if everything is asked for to the end. `blown` says that
-    requests do not follow the chain, `bits` how much better an alternative predicted each of them.
+    The `stage` is one of these:
+
+    - "learn": open requests are noted, and everything is asked for. `noted` of the `needed` ones are there.
+    - "fixed": there is a chain. The next request must be OFF, so that the chain is used before anything private.
+    - "known": queries are drawn with the chain.
+    - "all": every request asks for everything, to the end. If `blown`, that is so because requests do not follow the
+    chain; another model gains `bits` for each request.
     """
 
     stage: str

@@ -293,7 +293,7 @@ def read_journal_requests(file: Path, chain: Chain) -> Requests:
 def read_log_requests(file: Path, chain: Chain, options: ReadOptions = DEFAULT) -> Requests:
     """Read the requests of a log, as `onoff.fit` does.
 
-    Each user is a sequence. Pauses are not taken for ends: to a client they are not.
+    Each user is one sequence, however long the pauses are: a client, too, goes on after a pause.
     """
     with (
         TemporaryDirectory(prefix="onoff-check-") as name,

@@ -159,10 +159,9 @@ class PastState:
         )  # fmt: skip
 
     def changed(self, chain: Chain, source: int) -> PastState:
-        """The same state for another chain, after a query of this one source: there all contexts are one."""
-        assert len(self.rows) == 1
-        row = chain.P[[source]]
-        return replace(self, chain=chain, rows=row, possible=row > 0, spreads=np.zeros(1))
+        """The same state for another chain, after a query of this one source: every context has its new row."""
+        rows = np.tile(chain.P[source], (len(self.rows), 1))
+        return replace(self, chain=chain, rows=rows, possible=rows > 0, spreads=np.zeros(len(rows)))
 
     def same(self, other: PastState) -> bool:
         """Whether both states are the same to the bit."""

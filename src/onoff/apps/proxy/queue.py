@@ -37,11 +37,11 @@ log = logging.getLogger("onoff.proxy")
 
 
 class TurnedAway(OnoffError):
-    """Too many requests wait, or the proxy is ending. No step was made."""
+    """A request is refused, and no step is made: too many requests wait, or the proxy is ending."""
 
 
 class NotBegun(OnoffError):
-    """The request is not begun yet, and stays in the queue: the cause says why."""
+    """The step of a request could not begin. The request stays in the queue; `__cause__` says why."""
 
 
 @dataclass(frozen=True)
