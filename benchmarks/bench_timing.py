@@ -42,10 +42,10 @@ from scipy.stats import rankdata
 
 from common import show
 from onoff import Chain, Client, HttpTransport, OnoffTransport
+from onoff.client.clock import SendClock
 from onoff.client.connect import Settings
 from onoff.client.play import Delivery, play_file
 from onoff.client.protocol import State
-from onoff.client.timing import SendClock
 from onoff.client.transports import Answer
 from onoff.types import quiet
 from onoff.wire import MAX_LENGTH, Catalogue, Frame

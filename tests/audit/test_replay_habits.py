@@ -12,8 +12,8 @@ import pytest
 
 from clikit import call as command
 from onoff import Chain
-from onoff.client.disk import connect, write_row
-from onoff.client.journal import Journal, newest_chain
+from onoff.client.disk import connect, newest_chain, write_row
+from onoff.client.journal import Journal
 from onoff.client.promises import Past
 from onoff.past import PublicState
 from onoff.past import habits as rules

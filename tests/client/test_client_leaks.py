@@ -16,9 +16,9 @@ from hostilekit import SET, VICTIM, keep_the_wanted_only
 from onoff import Chain, wire
 from onoff.client import journal as journal_module
 from onoff.client.client import Client
+from onoff.client.clock import SendClock
 from onoff.client.journal import Journal
 from onoff.client.protocol import begin_both, begin_past, finish
-from onoff.client.timing import SendClock
 from onoff.client.transports.web import HttpTransport
 from onoff.errors import JournalError, Unavailable
 from onoff.wire import Frame

@@ -19,7 +19,7 @@ from scipy.stats import ks_2samp
 from clientkit import client_with, scene
 from onoff import Chain, plan
 from onoff.client.client import DELAY
-from onoff.client.timing import SendClock
+from onoff.client.clock import SendClock
 from onoff.client.transports import Answer, Content
 from onoff.client.transports.onoff import OnoffTransport
 from recordingserver import OnoffOrigin, RecordingServer

@@ -9,8 +9,8 @@ import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, ON, faulty
 from onoff import connect
+from onoff.client.clock import SendClock
 from onoff.client.status import snapshot
-from onoff.client.timing import SendClock
 from onoff.errors import (
     NothingPending,
     OnoffError,

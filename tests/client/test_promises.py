@@ -17,12 +17,12 @@ from clientkit import BODIES, NAMES, OFF, ON, scene
 from clikit import call
 from onoff import Chain, connect, files
 from onoff.client import promises
+from onoff.client.clock import SendClock
 from onoff.client.journal import Journal
 from onoff.client.laws import HEAD
 from onoff.client.laws import record as append
 from onoff.client.promises import Ahead
 from onoff.client.status import snapshot
-from onoff.client.timing import SendClock
 from onoff.errors import (
     JOURNAL,
     USAGE,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff.client import timing
-from onoff.client.timing import EARLY, MISSED, SendClock
+from onoff.client import clock as send_clock
+from onoff.client.clock import EARLY, MISSED, SendClock
 
 DELAY = 0.05
 
@@ -21,9 +21,9 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.time, self.slept, self.late = 1000.0, [], []
-        monkeypatch.setattr(timing, "now", self.now)
-        monkeypatch.setattr(timing.asyncio, "sleep", self.sleep)
-        monkeypatch.setattr(timing, "time", SimpleNamespace(sleep=self.doze))
+        monkeypatch.setattr(send_clock, "now", self.now)
+        monkeypatch.setattr(send_clock.asyncio, "sleep", self.sleep)
+        monkeypatch.setattr(send_clock, "time", SimpleNamespace(sleep=self.doze))
 
     def now(self):
         self.time += 1e-6

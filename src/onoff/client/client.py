@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import protocol
 from onoff.client.cache import Member
+from onoff.client.clock import SendClock, now
 from onoff.client.disk import Step
 from onoff.client.habits import HabitsStatus, unknown_habits
 from onoff.client.journal import Journal
 from onoff.client.promises import Both, Drawing, Past
 from onoff.client.protocol import Pending, check_call, look_one_ahead, places_on_wire
 from onoff.client.status import has_pending, last_end
-from onoff.client.timing import SendClock, now
 from onoff.client.transports import Answer
 from onoff.client.transports.http import within
 from onoff.errors import (

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from onoff.client.cache import CACHE, cache_size
 from onoff.client.client import DELAY, Client
-from onoff.client.journal import Journal, check_promise
+from onoff.client.disk import check_promise
+from onoff.client.journal import Journal
 from onoff.client.memory import Memory, parse_keep
 from onoff.client.promises import checked_promise
 from onoff.client.status import chain_of, snapshot

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,3 +178,21 @@ def read_meta(path: Path, database: sqlite3.Connection) -> dict[str, str]:
     if database.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
         raise DamagedError("the file fails SQLite's check")
     return {row["key"]: row["value"] for row in read_rows(database, "meta")}
+
+
+def newest_chain(database: sqlite3.Connection) -> dict[str, Any] | None:
+    """The row of the newest chain; None before the first."""
+    return next(iter(read_rows(database, "chains", "WHERE step = (SELECT MAX(step) FROM chains)")), None)
+
+
+def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | None, sensitive: Sequence[int]) -> None:
+    """Refuse another promise, or other sensitive sources, than the journal was `made` for."""
+    if promise is not None and promise != made[0]:
+        raise JournalError(
+            f"{path}: was made for the promise {made[0]!r} and keeps it: leave the promise out, or name another journal"
+        )
+    if sensitive and tuple(sensitive) != made[1]:
+        raise JournalError(
+            f"{path}: was made {'for other' if made[1] else 'without'} sensitive sources, and they stay as they are: "
+            "leave them out, or name another journal"
+        )

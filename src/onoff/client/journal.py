@@ -32,8 +32,10 @@ from onoff.client.disk import (
     DamagedError,
     Step,
     check_is_journal,
+    check_promise,
     connect,
     explained,
+    newest_chain,
     read_meta,
     write_row,
 )
@@ -364,11 +366,6 @@ class Journal:
             raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
 
 
-def newest_chain(database: sqlite3.Connection) -> dict[str, Any] | None:
-    """The row of the newest chain; None before the first."""
-    return next(iter(read_rows(database, "chains", "WHERE step = (SELECT MAX(step) FROM chains)")), None)
-
-
 def read_public(
     path: Path, chain: Chain, state: State, kept: Mapping[str, Any], newest: Mapping[str, Any] | None
 ) -> PublicState:
@@ -395,19 +392,6 @@ def read_messages(database: sqlite3.Connection, since: int = 0) -> Iterator[tupl
         those = [each for each in found if each[0].step <= step.step]  # the first was there after this step
         if step.bytes is not None and those:
             yield step, *those[0]
-
-
-def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | None, sensitive: Sequence[int]) -> None:
-    """Refuse another promise, or other sensitive sources, than the journal was `made` for."""
-    if promise is not None and promise != made[0]:
-        raise JournalError(
-            f"{path}: was made for the promise {made[0]!r} and keeps it: leave the promise out, or name another journal"
-        )
-    if sensitive and tuple(sensitive) != made[1]:
-        raise JournalError(
-            f"{path}: was made {'for other' if made[1] else 'without'} sensitive sources, and they stay as they are: "
-            "leave them out, or name another journal"
-        )
 
 
 def _state_text(state: State) -> str:

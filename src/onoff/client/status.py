@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from onoff.client.disk import Step as Row
-from onoff.client.disk import check_is_journal, connect_to_read, explained, read_meta
+from onoff.client.disk import check_is_journal, connect_to_read, explained, newest_chain, read_meta
 from onoff.client.habits import HabitsStatus
-from onoff.client.journal import newest_chain, read_public
+from onoff.client.journal import read_public
 from onoff.client.memory import Memory
 from onoff.client.protocol import State
 from onoff.errors import ChainError, JournalError, OnoffError
