@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import random
 import shutil
@@ -20,7 +21,7 @@ from clientkit import answer_of
 from onoff import Chain
 from onoff.client import journal as journal_module
 from onoff.client.disk import connect_to_read
-from onoff.client.journal import Journal
+from onoff.client.journal import Journal, read_messages
 from onoff.client.protocol import Begun, Pending, State, begin_both, finish
 from onoff.client.status import Totals, snapshot
 from onoff.client.transports import Answer, Content
@@ -316,3 +317,24 @@ def test_messages_stay_on_disk_until_they_are_in_files(path, cache):
     journal.close()
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT COUNT(*) FROM replaced").fetchone() == (0,)
+
+
+def test_a_message_that_is_replaced_while_it_is_read_is_not_missed(path):
+    """`onoff play --out`, after a kill, reads messages in a thread while the next step replaces them."""
+    for overtaken in range(6):
+        journal = opened(path.with_name(f"journal-{overtaken}"))
+        journal.deliver_all()
+        for step in range(2):
+            make_step(journal, request=step, body=b"wanted %d" % step)
+        with closing(connect_to_read(journal.path)) as database:
+            statements = itertools.count()
+
+            def overtake(_, journal=journal, statements=statements, overtaken=overtaken):
+                if next(statements) == overtaken:
+                    make_step(journal, request=2, body=b"wanted 2")
+
+            database.set_trace_callback(overtake)
+            found = [body for _, _, body in read_messages(database)]
+            assert found[:2] == [b"wanted 0", b"wanted 1"], f"overtaken before statement {overtaken}"
+            assert next(statements) > overtaken
+        journal.close()

@@ -385,10 +385,11 @@ def read_messages(database: sqlite3.Connection, since: int = 0) -> Iterator[tupl
     [noted] = read_rows(database, "meta", "WHERE key = 'unwritten'")
     for step in map(Step.of_row, read_rows(database, "steps", "WHERE step >= ?", max(since, int(noted["value"])))):
         source = step.request
-        rows = read_rows(database, "replaced", "WHERE source = ? AND until > ?", source, step.step)
-        found = [(Member(*json.loads(row["member"])), row["body"]) for row in rows]
+        # In this order: what the client replaces between the two readings is then found twice, and not missed.
         rows = read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", source)
-        found += [(Member.of_row(row), row["body"]) for row in rows]
+        newest = [(Member.of_row(row), row["body"]) for row in rows]
+        rows = read_rows(database, "replaced", "WHERE source = ? AND until > ?", source, step.step)
+        found = [(Member(*json.loads(row["member"])), row["body"]) for row in rows] + newest
         those = [each for each in found if each[0].step <= step.step]  # the first was there after this step
         if step.bytes is not None and those:
             yield step, *those[0]
