@@ -1,4 +1,8 @@
-"""The Markov chain of the requests: P[i, j] is the probability that source j is asked for after source i."""
+"""The habits: P[z, x] is the probability that source x is asked for in state z, and a request decides the next state.
+
+Of a Markov chain the state is the last request. Habits with memory have states that reach further back
+(`onoff.model.tree`). They are chains, too: of their states.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from numbers import Real
@@ -19,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from onoff.errors import ChainError, NotUnique
 from onoff.model import powers as products
+from onoff.model import tree
 from onoff.types import Floats, is_whole
 
 if TYPE_CHECKING:
@@ -28,26 +33,44 @@ ROW_SUM_TOLERANCE = 1e-9
 
 
 class Chain:
-    """A frozen Markov chain over n >= 2 named sources, validated once and then trusted.
+    """Frozen habits over n >= 2 named sources, validated once and then trusted.
 
-    `P` is a read-only float64 matrix. A row whose sum is within 1e-9 of 1 is renormalised; one that is within
-    n * 2^-52 of 1 already is left untouched, so that saving and loading is exact to the bit. Names default to
-    "0", "1", ...: then the name of a source is its index. `weight[i]` is the number of transitions that row i rests on;
-    None if the chain is stated as exact. It is no part of the fingerprint.
+    State x < n is the last request alone. `states[z]` are the last requests of state z, oldest first; without `states`
+    every state is one request, and the habits are a Markov chain. `P` is a read-only float64 matrix with a row for each
+    state. A row whose sum is within 1e-9 of 1 is renormalised; one that is within n * 2^-52 of 1 already is left
+    untouched, so that saving and loading is exact to the bit. Names default to "0", "1", ...: then the name of a source
+    is its index. `weight[z]` is the number of transitions that row z rests on; None if the habits are stated as exact.
+    It is no part of the fingerprint.
     """
 
     P: Floats
     names: tuple[str, ...]
     weight: Floats | None
+    states: tuple[tree.State, ...]
 
-    def __init__(self, P: ArrayLike, names: Iterable[str] | None = None, weight: ArrayLike | None = None) -> None:
-        matrix = _checked_matrix(P, what="the transition matrix")
-        labels = _checked_names(names, len(matrix))
-        for row in range(len(matrix)):
-            matrix[row] = _normalised(matrix[row], row, labels[row])
-        self.__dict__["P"] = np.frombuffer(matrix.tobytes()).reshape(matrix.shape)  # bytes cannot be made writable
+    def __init__(
+        self,
+        P: ArrayLike,
+        names: Iterable[str] | None = None,
+        weight: ArrayLike | None = None,
+        states: Iterable[Sequence[int]] | None = None,
+    ) -> None:
+        matrix = _checked_matrix(P, what="the transition matrix", square=states is None)
+        labels = _checked_names(names, matrix.shape[1])
+
+        def said(state: Sequence[int]) -> str:
+            return " -> ".join(repr(labels[x]) if 0 <= x < len(labels) else f"source {x}" for x in state)
+
+        found = tree.checked_states(states or [(x,) for x in range(len(matrix))], len(labels), said)
+        if len(found) != len(matrix):
+            raise ChainError(f"there are {len(matrix)} rows for {len(found)} contexts", value=len(matrix))
+        for row, state in enumerate(found):
+            matrix[row] = _normalised(matrix[row], row, said(state))
+        order = tree.in_order(found)
+        self.__dict__["P"] = np.frombuffer(matrix[order].tobytes()).reshape(matrix.shape)  # bytes cannot be written
         self.__dict__["names"] = labels
-        self.__dict__["weight"] = None if weight is None else _checked_weight(weight, len(labels))
+        self.__dict__["weight"] = None if weight is None else _checked_weight(weight, len(found))[order]
+        self.__dict__["states"] = tuple(found[row] for row in order)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Chain is frozen: {name} cannot be set; build a new Chain instead")
@@ -104,27 +127,62 @@ class Chain:
     def _index(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.names)}
 
+    @property
+    def depth(self) -> int:
+        """How many requests the longest state has: 1 for a Markov chain."""
+        return len(self.states[-1])
+
+    @cached_property
+    def last(self) -> NDArray[np.intp]:
+        """The request that led to each state."""
+        return np.array([state[-1] for state in self.states])
+
+    @cached_property
+    def step(self) -> NDArray[np.intp]:
+        """[z, x]: the state after the request x in state z."""
+        return tree.steps(self.states, self.n)
+
+    @cached_property
+    def moves(self) -> Floats:
+        """[z, y]: the probability of state y after state z. `P` itself for a Markov chain."""
+        if self.depth == 1:
+            return self.P
+        moves = np.zeros((len(self.P), len(self.P)))
+        np.put_along_axis(moves, self.step, self.P, axis=1)
+        return moves
+
+    def state_of(self, history: Sequence[int]) -> int:
+        """The state after these requests, oldest first."""
+        return tree.longest_suffix({state: z for z, state in enumerate(self.states)}, tuple(history))
+
+    def without_memory(self, what: str) -> Self:
+        """The chain itself. Raises `ChainError` if it has memory, which `what` cannot take."""
+        if self.depth > 1:
+            words = f"these habits remember {self.depth} requests, and {what} needs a Markov chain"
+            raise ChainError(f"{words}: fit one with `onoff fit --memory 1`", value=self.depth)
+        return self
+
     def power(self, k: int) -> Floats:
         """P^k, with a small relative error (`onoff.model.powers.power`) in every entry that does not underflow."""
         if not is_whole(k):
             raise ChainError(f"the exponent is {k!r}: a whole number of at least 0 is needed", value=k)
-        return products.power(self.P, k)
+        return products.power(self.without_memory("a power").P, k)
 
     def posterior(self, lag: int) -> Posterior:
         """p(request | last, next) at this lag, in floats."""
         from onoff.model.posterior import Posterior
 
-        return Posterior(self, lag)
+        return Posterior(self.without_memory("the promise `both`"), lag)
 
     def stationary(self) -> Floats:
-        """The distribution pi with pi P = pi. Raises `NotUnique` if there is more than one closed class.
+        """The distribution of states with pi `moves` = pi. Raises `NotUnique` if there is more than one closed class.
 
         No digit is lost, even if the chain is nearly deterministic. Raises `ChainError` where floats overflow.
         """
         members = self._closed_class()
-        result = np.zeros(self.n)
+        result = np.zeros(len(self.P))
         with np.errstate(all="ignore"):
-            result[members] = _eliminated(self.P[np.ix_(members, members)])
+            result[members] = _eliminated(self.moves[np.ix_(members, members)])
         if not np.isfinite(result).all():
             raise ChainError("the stationary distribution overflows: transitions are too unlikely; smooth the chain")
         return result
@@ -134,13 +192,13 @@ class Chain:
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import connected_components
 
-        count, label = connected_components(csr_array(self.P > 0), connection="strong")
-        starts, ends = np.nonzero(self.P > 0)
+        count, label = connected_components(csr_array(self.moves > 0), connection="strong")
+        starts, ends = np.nonzero(self.moves > 0)
         leaving = np.zeros(count, dtype=bool)
         leaving[label[starts[label[starts] != label[ends]]]] = True
         closed = np.flatnonzero(~leaving)
         if len(closed) > 1:
-            classes = tuple(int(np.flatnonzero(label == c)[0]) for c in closed)
+            classes = tuple(int(self.last[np.flatnonzero(label == c)[0]]) for c in closed)
             raise NotUnique(
                 f"the stationary distribution is not unique: {self.names[classes[0]]!r} and "
                 f"{self.names[classes[1]]!r} never reach each other; smooth the chain, or say where to start",
@@ -162,11 +220,12 @@ class Chain:
             return path
         if start is None:
             start = int(np.searchsorted(_cumulated(self.stationary()), rng.random(), side="right"))
-        path[0] = start
+        state, path[0] = start, self.last[start]
         cumulated = _cumulated(self.P)
         uniform = rng.random(steps)
         for t in range(1, steps):
-            path[t] = np.searchsorted(cumulated[path[t - 1]], uniform[t], side="right")
+            path[t] = np.searchsorted(cumulated[state], uniform[t], side="right")
+            state = self.step[state, path[t]]
         return path
 
     @cached_property
@@ -176,8 +235,12 @@ class Chain:
 
     @property
     def content(self) -> bytes:
-        """The bytes behind the fingerprint: names as JSON, a zero byte, and the matrix as 64-bit floats, row by row."""
-        head = json.dumps(["onoff-chain", 1, list(self.names)], ensure_ascii=True, separators=(",", ":"))
+        """The bytes behind the fingerprint: names as JSON, a zero byte, and the matrix as 64-bit floats, row by row.
+
+        Behind the names are the states that are longer than one request, if there are any.
+        """
+        longer = [self.states[self.n :]] if self.depth > 1 else []
+        head = json.dumps(["onoff-chain", 1, list(self.names), *longer], ensure_ascii=True, separators=(",", ":"))
         return head.encode() + b"\0" + self.P.astype("<f8").tobytes()
 
     @classmethod
@@ -200,13 +263,20 @@ class Chain:
     def as_dict(self) -> dict[str, Any]:
         """Names and matrix as values of JSON, as every file holds them. `from_dict` gives it back bit for bit."""
         known = {} if self.weight is None else {"weight": self.weight.tolist()}
-        return {"names": list(self.names), "matrix": self.P.tolist(), **known}
+        if self.depth == 1:
+            return {"names": list(self.names), "matrix": self.P.tolist(), **known}
+        rows = zip(self.states, self.P.tolist(), strict=True)
+        contexts = [{"after": [self.names[x] for x in state], "row": row} for state, row in rows]
+        return {"names": list(self.names), "contexts": contexts, **known}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The chain that such values describe."""
-        if not (isinstance(data, Mapping) and "matrix" in data and "names" in data):
+        if not (isinstance(data, Mapping) and "names" in data and ("matrix" in data or "contexts" in data)):
             raise ChainError(f"{short(data)} describes no chain: a mapping with `names` and `matrix` is needed")
+        if "contexts" in data:
+            states, rows = tree.parse_contexts(data["contexts"], data["names"])
+            return cls(rows, data["names"], data.get("weight"), states)
         return cls(data["matrix"], data["names"], data.get("weight"))
 
     def __eq__(self, other: object) -> bool:
@@ -216,10 +286,11 @@ class Chain:
         return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Chain, (self.P, self.names, self.weight)
+        return Chain, (self.P, self.names, self.weight, self.states)
 
     def __repr__(self) -> str:
-        return f"<Chain of {self.n} sources, {self.fingerprint[:12]}>"
+        memory = f" and {len(self.states)} states" if self.depth > 1 else ""
+        return f"<Chain of {self.n} sources{memory}, {self.fingerprint[:12]}>"
 
 
 def checked_chain(given: object) -> Chain:
@@ -229,8 +300,8 @@ def checked_chain(given: object) -> Chain:
     return given
 
 
-def _checked_matrix(values: ArrayLike, what: str) -> Floats:
-    """A fresh square float64 matrix of at least 2 rows of finite numbers >= 0; negative zeros become zeros."""
+def _checked_matrix(values: ArrayLike, what: str, square: bool = True) -> Floats:
+    """A fresh float64 matrix of at least 2 rows of finite numbers >= 0; negative zeros become zeros."""
     try:
         matrix = np.asarray(values)
         kind = matrix.dtype.kind
@@ -239,7 +310,7 @@ def _checked_matrix(values: ArrayLike, what: str) -> Floats:
         matrix = matrix.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise ChainError(f"{what} is not a rectangle of numbers: {error}") from None
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+    if matrix.ndim != 2 or (square and matrix.shape[0] != matrix.shape[1]):
         raise ChainError(f"{what} has the shape {matrix.shape}: a square one is needed", value=matrix.shape)
     if len(matrix) < 2:
         raise ChainError(f"{what} has {len(matrix)} source: at least 2 are needed", value=len(matrix))
@@ -299,7 +370,7 @@ def _normalised(row: Floats, index: int, name: str) -> Floats:
     total = math.fsum(row)
     if abs(total - 1) > ROW_SUM_TOLERANCE:
         raise ChainError(
-            f"row {index} ({name!r}) sums to {total!r}, not to 1: if its digits were rounded, `onoff fit` "
+            f"row {index} ({name}) sums to {total!r}, not to 1: if its digits were rounded, `onoff fit` "
             "divides each row by its sum; if these are counts, use Chain.from_counts",
             row=index,
             value=total,

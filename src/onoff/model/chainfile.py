@@ -1,5 +1,7 @@
 """Chains as files: JSON (format, version, names, matrix) and CSV (a header of names, then n rows of numbers).
 
+Habits with memory are JSON with `contexts` instead of a `matrix`: a row for each state, and what it comes after.
+
 A CSV may have counts[i, j] of j after i instead of probabilities. Other entries of a JSON file are ignored.
 
 A third form is small and quick to read, and is what plans keep beside them: the bytes whose SHA-256 is the fingerprint
@@ -54,10 +56,10 @@ def write(path: str | PathLike[str], chain: Chain) -> None:
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(chain.names)
-        writer.writerows(map(repr, row) for row in chain.P.tolist())
+        writer.writerows(map(repr, row) for row in chain.without_memory("a CSV").P.tolist())
         data = buffer.getvalue().encode()
     elif file.suffix.lower() == ".chain":
-        data = chain.content
+        data = chain.without_memory("a `.chain` file").content
     else:
         raise ChainError(f"{file}: {ENDINGS}", value=file.suffix)
     try:
@@ -127,6 +129,8 @@ def _parse_json(text: str, file: Path) -> dict[str, Any]:
             value=data.get("version"),
         )
     matrix, names = data.get("matrix"), data.get("names")
+    if isinstance(names, list) and "contexts" in data:
+        return data
     if not isinstance(matrix, list) or not isinstance(names, list):
         raise ChainError(f'{file}: "matrix" must be a list of rows and "names" a list of strings')
     for number, row in enumerate(matrix):

@@ -5,6 +5,8 @@ Use as `@given(chains(max_sources=6))`.
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -59,6 +61,25 @@ def tiny_entries(n: int) -> st.SearchStrategy[Chain]:
     """Entries down to 1e-18: contexts of 14 steps down to 1e-252."""
     weights = _weights(n, st.sampled_from([0.0, 1e-18, 1e-9, 1.0]))
     return st.builds(_with_a_successor, weights, st.permutations(range(n))).map(_normalise)
+
+
+def trees(n: int, depth: int) -> st.SearchStrategy[Chain]:
+    """Habits that remember up to `depth` requests, with zeros: random sets of states, closed under dropping an end."""
+    longer = [state for length in range(2, depth + 1) for state in product(range(n), repeat=length)]
+
+    def build(seeds: list[tuple[int, ...]], entries: list[int], successors: list[int]) -> Chain:
+        runs = {(x,) for x in range(n)}
+        for seed in seeds:
+            runs |= {seed[i:j] for i in range(len(seed)) for j in range(i + 1, len(seed) + 1)}
+        states = sorted(runs)
+        weights = np.resize(np.array(entries, dtype=np.float64), (len(states), n))
+        weights[np.arange(len(states)), np.resize(successors, len(states))] += 1
+        return Chain(weights / weights.sum(axis=1, keepdims=True), states=states)
+
+    # A prime number of entries: the rows differ from each other, whatever n is.
+    entries = st.lists(st.sampled_from([0, 0, 1, 2, 5]), min_size=101, max_size=101)
+    successors = st.lists(st.integers(0, n - 1), min_size=13, max_size=13)
+    return st.builds(build, st.lists(st.sampled_from(longer), min_size=1, max_size=6), entries, successors)
 
 
 def _weights(n: int, entry: st.SearchStrategy[float]) -> st.SearchStrategy[NDArray[np.float64]]:
