@@ -68,7 +68,7 @@ def trees(n: int, depth: int) -> st.SearchStrategy[Chain]:
     longer = [state for length in range(2, depth + 1) for state in product(range(n), repeat=length)]
 
     def build(seeds: list[tuple[int, ...]], entries: list[int], successors: list[int]) -> Chain:
-        runs = {(x,) for x in range(n)}
+        runs: set[tuple[int, ...]] = {(x,) for x in range(n)}
         for seed in seeds:
             runs |= {seed[i:j] for i in range(len(seed)) for j in range(i + 1, len(seed) + 1)}
         states = sorted(runs)
