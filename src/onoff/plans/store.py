@@ -41,7 +41,7 @@ class PlanStore:
 
     def __init__(self, chain: Chain, directory: Path | None = None, *, make: bool = True) -> None:
         """The directory is made if it is not there; with `make=False` nothing is, and plans can only be read."""
-        self.chain = checked_chain(chain)
+        self.chain = checked_chain(chain).without_memory()
         self.directory = Path(directory or default_directory()).absolute() / _name(chain.fingerprint)
         if make:
             self.make()
