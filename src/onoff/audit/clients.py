@@ -17,18 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
-from itertools import accumulate, combinations, product
+from itertools import combinations, product
 from math import comb
 from typing import Any, TypeVar
 
 import numpy as np
 
 from onoff.audit.bayes import NOTHING, Contexts, View
-from onoff.audit.exhibits import law_line
-from onoff.audit.law import COARSE, Finding, Law, check_columns, check_law
-from onoff.audit.rows import NOWHERE, home
+from onoff.audit.exhibits import always, drawn, law_line
+from onoff.audit.law import COARSE, Finding, Law, LawLine, Pairs, check_columns, check_law
+from onoff.audit.replay import check_draw
+from onoff.audit.rows import NOWHERE
 from onoff.errors import ContextError, OnoffError, PlanError
 from onoff.types import Floats, Query, Units
 
@@ -224,6 +225,28 @@ def _columns(plan: Any, lag: int, n: int) -> Any:
 # The promise `past`
 
 
+def law_step(line: LawLine, before: int | None, n: int, sensitive: Sequence[int]) -> Step:
+    """The first step after an ON step, or after one with so many contexts `before`, by a law of the promise `past`.
+
+    A sensitive request draws from the law itself, in every context.
+    """
+    law, closed, joined = line.law, list(sensitive), np.array(line.joined, dtype=np.intp)
+
+    def encoder(context: int, following: int) -> Units:  # noqa: ARG001
+        units = line.encoders.get(context)
+        units = np.zeros((n, len(law.sets)), dtype=np.int64) if units is None else units.copy()
+        units[closed] = law.units
+        return units
+
+    comes = joined[None]
+    if before is not None:
+        comes = np.full((before, n), NOWHERE)
+        known = np.array(line.place[:before], dtype=np.intp)
+        comes[: len(known)] = known[:, None]
+        comes[:, closed] = joined[closed]
+    return Step(1, law.sets, encoder, 1 + max(0, *line.encoders, *line.place, *line.joined), comes, law=law)
+
+
 class Past:
     """The promise `past`: an engine as an exhibit. Law and encoders are read from what it prepares, and checked.
 
@@ -257,60 +280,47 @@ class Past:
         return found
 
     def _step(self, before: Step, state: Any, ready: Any) -> Step:
-        data, closed = ready.as_dict(), list(self.sensitive)
+        data = ready.as_dict()
         stated, rounding = law_line(0, data, state.place, state.joined, self.n), float(data["rounding"])
-        law, tables = stated.law, stated.encoders
         if rounding > COARSE:
             self._note(Finding("coarse", f"a rounding of {rounding:.1e} is stated: too much for one step"))
-        self._note(check_law(law, self.n, self.sensitive))
-        for context, units in tables.items():
-            self._note(check_columns(law, units, np.asarray(units.any(axis=1)), (context,)))
-            units[closed] = law.units  # a sensitive request draws from the law itself
-        empty = np.zeros((self.n, len(law.sets)), dtype=np.int64)
-        empty[closed] = law.units
-        return Step(
-            before.lag + 1,
-            law.sets,
-            lambda context, following: tables.get(context, empty),
-            contexts=1 + max(0, *tables, *state.place, *state.joined),
-            comes=self._contexts(state, before),
+        self._note(check_law(stated.law, self.n, self.sensitive))
+        for context, units in stated.encoders.items():
+            self._note(check_columns(stated.law, units, np.asarray(units.any(axis=1)), (context,)))
+        step = law_step(stated, before.contexts if before.lag else None, self.n, self.sensitive)
+        return replace(
+            step,
+            lag=before.lag + 1,
+            comes=self._contexts(state, step.comes, private=before.lag == 0),
             rounding=rounding,
-            law=law,
             since=before.since + rounding,
             exhibit=(state, ready),
         )
 
-    def _contexts(self, state: Any, before: Step) -> Contexts:
+    def _contexts(self, state: Any, stated: Contexts | None, private: bool) -> Contexts:
         """Where clients come to by the engine's `context`, which must be what its `place` and `joined` say."""
-        comes = np.full((before.contexts, self.n), NOWHERE, dtype=np.intp)
-        private = before.lag == 0
-        for context, request in product(range(before.contexts), range(self.n)):
-            origin = -1 - request if private or request in self.sensitive else context
+        assert stated is not None
+        comes = np.full_like(stated, NOWHERE)
+        for context, request in np.ndindex(*stated.shape):
             with suppress(OnoffError):
                 comes[context, request] = state.context(request, None if private else context, private)
-            if comes[context, request] != home(origin, state.place, state.joined):
-                self._note(Finding("context", "a client is in another context than the engine states"))
+        if (comes != stated).any():
+            self._note(Finding("context", "a client is in another context than the engine states"))
         return comes
 
     def _check_draw(self, step: Step, context: int, request: int) -> None:
         """Check that `draw` follows the encoder: it is called at both ends of every part, with one number each."""
         units = step.encoder(context, 0)
         assert units is not None
-        row = units[request].tolist()
-        for query, mass, end in zip(step.sets, row, accumulate(row), strict=True):
+        assert step.law is not None
+        row = units[request]
+        for end, mass in zip(row.cumsum().tolist(), row.tolist(), strict=True):
             for number in {end - mass, end - 1} if mass else ():
-                asked: list[int] = []
-
-                def inject(bound: int, asked: list[int] = asked, number: int = number) -> int:
-                    asked.append(bound)
-                    return min(number, bound - 1)
-
-                found = None
+                found: tuple[Query, Pairs] = (), ()
                 with suppress(OnoffError):
-                    found = tuple(step.exhibit[1].draw(request, context, inject))
-                if asked != [sum(row)] or found != query:
-                    due = f"one number below {sum(row)}, and {number} lies in the part of {query}"
-                    self._note(Finding("draw", f"`draw` must ask for {due}: it asks for {asked[:3]} and gives {found}"))
+                    found = drawn(partial(step.exhibit[1].draw, request, context), always(number))
+                for finding in check_draw(*found, row, step.law):
+                    self._note(finding)
 
     def _note(self, finding: Finding | None) -> None:
         if finding is not None and finding not in self.findings:

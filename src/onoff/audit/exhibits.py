@@ -8,7 +8,7 @@ was made on another machine or by another version, and is left out.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,11 +18,11 @@ import numpy as np
 
 from onoff.audit.files import Journal, json_lines, readable, source_set, whole
 from onoff.audit.habits import serve
-from onoff.audit.law import Law, LawLine
+from onoff.audit.law import Law, LawLine, Pairs
 from onoff.audit.rules import due_steps
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
-from onoff.types import Units
+from onoff.types import Query, RandBelow, Units
 
 
 def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Iterator[LawLine]:
@@ -111,6 +111,22 @@ def _array(numbers: Any) -> Units:
     if found.ndim != 1 or found.dtype != np.int64:
         raise ValueError("a list of whole numbers is needed")
     return found
+
+
+def drawn(draw: Callable[[RandBelow], Iterable[int]], randbelow: RandBelow) -> tuple[Query, Pairs]:
+    """Let an exhibit draw: the set, and the numbers that it asked for."""
+    numbers: list[tuple[int, int]] = []
+
+    def noted(bound: int) -> int:
+        numbers.append((bound, randbelow(bound)))
+        return numbers[-1][1]
+
+    return tuple(draw(noted)), tuple(numbers)
+
+
+def always(number: int) -> RandBelow:
+    """A source of one number only."""
+    return lambda bound: min(number, bound - 1)
 
 
 def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:

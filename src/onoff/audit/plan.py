@@ -23,7 +23,7 @@ from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
 from onoff.audit import optimality
-from onoff.audit.exhibits import sets_with_masses
+from onoff.audit.exhibits import always, drawn, sets_with_masses
 from onoff.audit.files import readable, source_set, whole
 from onoff.audit.law import COARSE, Finding, Law, Pairs, check_encoder, check_law
 from onoff.audit.optimality import LagRows, Proof, RaceCost
@@ -240,25 +240,9 @@ def _check_draws(
         parts, ends = row.nonzero()[0].tolist(), row.cumsum().tolist()
         part = parts[randbelow(len(parts))]
         for number in (ends[part] - 1, ends[part] - int(row[part]), 0, randbelow(ends[-1])):
-            query, numbers = _draw(plan, request, context, _always(number))
+            query, numbers = _drawn(plan, request, context, always(number))
             for found in check_draw(query, numbers, row, law):
                 yield replace(found, message=f"for the request {request} {found.message}", context=context)
-
-
-def _always(number: int) -> RandBelow:
-    return lambda bound: min(number, bound - 1)
-
-
-def _draw(plan: Any, request: int, context: tuple[int, int, int], randbelow: RandBelow) -> tuple[Query, Pairs]:
-    """Draw from a plan: the set, and the numbers that it asked for."""
-    lag, last, next = context
-    numbers: list[tuple[int, int]] = []
-
-    def record(bound: int) -> int:
-        numbers.append((bound, randbelow(bound)))
-        return numbers[-1][1]
-
-    return tuple(plan.draw(request, last, next, lag, record)), tuple(numbers)
 
 
 def _check_race(
@@ -277,7 +261,7 @@ def _check_race(
             one, last = rows[t % len(rows)], randbelow(n)
             request = _pick(one.vector(last), randbelow)
             context = one.lag, last, _pick(one.successors(request), randbelow)
-            query, numbers = _draw(plan, request, context, randbelow)
+            query, numbers = _drawn(plan, request, context, randbelow)
             sizes.append(len(query))
             wrong = referee.check(query, numbers, request, context) if t * n**3 < REPLAYED else None
             if wrong is not None and wrong.rule == "draw":
@@ -286,6 +270,11 @@ def _check_race(
     estimate = optimality.estimate_cost(sizes, n)
     findings += optimality.check_race_cost(estimate, said.cost, said.interval, proof.value)
     return estimate
+
+
+def _drawn(plan: Any, request: int, context: tuple[int, int, int], randbelow: RandBelow) -> tuple[Query, Pairs]:
+    lag, last, next = context
+    return drawn(partial(plan.draw, request, last, next, lag), randbelow)
 
 
 def _pick(weights: Sequence[int], randbelow: RandBelow) -> int:
