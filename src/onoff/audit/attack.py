@@ -137,10 +137,9 @@ def attack(
     )
 
 
-def recorded_view(line: LawLine, query: Query, before: View | None, sensitive: Sequence[int]) -> View:
+def recorded_view(chain: Chain, line: LawLine, query: Query, before: View | None, sensitive: Sequence[int]) -> View:
     """What a query says by a recorded law of the promise `past`; `before` is the view of the step before, if OFF."""
-    step = law_step(line, None if before is None else before.contexts, len(line.joined), sensitive)
-    return step.view(query)
+    return law_step(chain, line, None if before is None else before.contexts, sensitive).view(query)
 
 
 def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[Seen]:

@@ -43,7 +43,8 @@ def start_law(chain: Chain, uniform: bool = False) -> Floats:
     """
     law = np.ones(chain.n)
     with suppress(NotUnique):
-        law = law if uniform or not chain.stationary().all() else chain.stationary()
+        found = np.bincount(chain.last, chain.stationary(), chain.n).astype(np.float64)
+        law = law if uniform or not found.all() else found
     scaled: Floats = law / law.sum()
     return scaled
 
