@@ -47,7 +47,7 @@ class Streams:
 
     def follow(self, public, state, statuses):
         """`readers` has what is hidden, the last request and the client's state, with the chance of them."""
-        self._follow(public, {((), state.previous, state): 1.0}, statuses)
+        self._follow(public, {((), state.reader, state): 1.0}, statuses)
 
     def _follow(self, public, readers, statuses):
         self.stages.add(public.habits.stage)
@@ -124,8 +124,8 @@ def test_a_private_request_before_the_first_use_of_a_chain_leaves_full_sets_alon
 def counts_into_private(self, request, private, counts, honest=PublicState.after_everything):
     """Planted: counts the transition from a query of one source into a request that is made ON."""
     seen = self.habits
-    if private and seen.stage == "known" and seen.before is not None:
-        seen = replace(seen.asked((request,), private=False), before=None)
+    if private and seen.stage == "known" and seen.run:
+        seen = replace(seen.asked((request,), private=False), run=())
     return honest(replace(self, habits=seen), request, private, counts)
 
 

@@ -57,15 +57,11 @@ class Chain:
     ) -> None:
         matrix = _checked_matrix(P, what="the transition matrix", square=states is None)
         labels = _checked_names(names, matrix.shape[1])
-
-        def said(state: Sequence[int]) -> str:
-            return " -> ".join(repr(labels[x]) if 0 <= x < len(labels) else f"source {x}" for x in state)
-
-        found = tree.checked_states(states or [(x,) for x in range(len(matrix))], len(labels), said)
+        found = tree.checked_states(states or [(x,) for x in range(len(matrix))], labels)
         if len(found) != len(matrix):
             raise ChainError(f"there are {len(matrix)} rows for {len(found)} contexts", value=len(matrix))
         for row, state in enumerate(found):
-            matrix[row] = _normalised(matrix[row], row, said(state))
+            matrix[row] = _normalised(matrix[row], row, tree.said(state, labels))
         order = tree.in_order(found)
         self.__dict__["P"] = np.frombuffer(matrix[order].tobytes()).reshape(matrix.shape)  # bytes cannot be written
         self.__dict__["names"] = labels
@@ -154,6 +150,13 @@ class Chain:
     def state_of(self, history: Sequence[int]) -> int:
         """The state after these requests, oldest first."""
         return tree.longest_suffix({state: z for z, state in enumerate(self.states)}, tuple(history))
+
+    def known_state(self, run: Sequence[int]) -> int | None:
+        """The state after these requests, whatever came before them; None if they leave it open."""
+        found = np.arange(len(self.P))
+        for x in run:
+            found = np.unique(self.step[found, x])
+        return int(found[0]) if len(found) == 1 else None
 
     def without_memory(self, what: str) -> Self:
         """The chain itself. Raises `ChainError` if it has memory, which `what` cannot take."""
