@@ -51,7 +51,7 @@ def from_record(chain, sensitive, text, queries, lines):
     seen, before = [], None
     for t, private in enumerate(statuses(text)):
         line = lines.get(t)
-        before = None if private or line is None else recorded_view(line, queries[t], before, sensitive)
+        before = None if private or line is None else recorded_view(chain, line, queries[t], before, sensitive)
         seen.append(Seen(private, queries[t], Everything(chain.n).on() if private else before))
     return seen
 

@@ -88,6 +88,9 @@ class Wrong:
     def advance(self, step, query):
         return type(self)(self.state.advance(step, query))
 
+    def after_full_set(self):
+        return type(self)(self.state.after_full_set())
+
     def context(self, request, context, private):
         return self.state.context(request, context, private)
 

@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.bayes import NOTHING, Beliefs, View, hidden_part, infer
-from onoff.audit.clients import Naive, Step
-from onoff.audit.rows import NOWHERE
+from onoff.audit.clients import Naive, Step, law_step
 from onoff.errors import OnoffError
 from onoff.model.measures import divergence
 from onoff.model.requests import Requests
@@ -138,23 +137,9 @@ def attack(
     )
 
 
-def recorded_view(line: LawLine, query: Query, before: View | None, sensitive: Sequence[int]) -> View:
+def recorded_view(chain: Chain, line: LawLine, query: Query, before: View | None, sensitive: Sequence[int]) -> View:
     """What a query says by a recorded law of the promise `past`; `before` is the view of the step before, if OFF."""
-    n, closed, joined = len(line.joined), list(sensitive), np.array(line.joined, dtype=np.intp)
-    chances = np.zeros((1 + max((0, *line.place, *line.joined)), n, 1))
-    index = line.law.index.get(query)
-    if index is not None:
-        for context, units in line.encoders.items():
-            if context < len(chances):
-                chances[context, :, 0] = units[:, index] / np.maximum(units.sum(axis=1), 1)
-        chances[:, closed] = line.law.masses[index] / line.law.denominator
-    if before is None:
-        return View(chances, len(chances), joined[None])
-    comes = np.full((before.contexts, n), NOWHERE)
-    known = np.array(line.place[: before.contexts], dtype=np.intp)
-    comes[: len(known)] = known[:, None]
-    comes[:, closed] = joined[closed]
-    return View(chances, len(chances), comes)
+    return law_step(chain, line, None if before is None else before.contexts, sensitive).view(query)
 
 
 def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[Seen]:

@@ -260,7 +260,7 @@ class PastObserver(Observer):
             if step.private:
                 view = None
             elif step.step in self._laws:
-                view = recorded_view(self._laws[step.step], step.saw, view, step.sensitive)
+                view = recorded_view(self.chain, self._laws[step.step], step.saw, view, step.sensitive)
             else:
                 raise PlanError(f"the law of step {step.step} is not on record: there is no exact belief about it")
             views.append(Naive(self.chain.n).on().view(step.saw) if view is None else view)
