@@ -42,7 +42,7 @@ def test_no_predictor_expects_to_gain(chain):
     """The expected capital of each is 1 on all paths, or less: rare requests below 2^-1075 have a float of 0."""
     expected = {}
     for path, chance in paths(chain, 7 if chain.n == 2 else 5):
-        piece = Piece(chain.P, path[:-1], path[1:], np.ones(len(path) - 1, bool))
+        piece = Piece(chain.P, path[:-1], path[:-1], path[1:], np.ones(len(path) - 1, bool))
         for number, (_, _, ratio) in enumerate(predictors(piece)):
             expected[number] = expected.get(number, 0.0) + chance * float(np.prod(ratio))
     assert len(expected) > 60
@@ -56,7 +56,7 @@ def test_the_weights_of_the_predictors_sum_to_1_and_do_not_depend_on_the_request
         listed = []
         for size in (2, 7, 500):
             path = chain.simulate(size, rng)
-            found = predictors(Piece(chain.P, path[:-1], path[1:], np.ones(size - 1, bool)))
+            found = predictors(Piece(chain.P, path[:-1], path[:-1], path[1:], np.ones(size - 1, bool)))
             listed.append([(what, weight) for what, weight, _ in found])
         assert listed[0] == listed[1] == listed[2]
         assert sum(weight for _, weight in listed[0]) == pytest.approx(1)
