@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -362,6 +363,43 @@ def test_the_spread_of_a_belief_grows_by_no_more_than_is_counted_for_a_move(stre
 
 
 # Habits with memory
+
+
+UNLIKELY = Chain([[1, 1e-200, 0, 0], [1, 0, 1e-200, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
+
+
+def after_an_unlikely_path():
+    """Somebody asked for 1 after 0 and for 2 after 1, with everything: that is less likely than any float."""
+    state = PastState.start(UNLIKELY)
+    context = state.context(0, None, private=True)
+    for request in (1, 2):
+        step = state.prepare()
+        query = step.draw(request, context, lambda bound: bound - 1)
+        assert query == (0, 1, 2, 3)
+        state = state.advance(step, query)
+        context = state.context(request, context, private=False)
+    return state, context
+
+
+def test_what_is_possible_is_decided_by_the_graph_however_unlikely_it_is():
+    state, context = after_an_unlikely_path()
+    assert state.possible[context, 2]
+    assert 3 in state.prepare().draw(3, context)
+
+
+def test_supports_from_floats_are_seen(monkeypatch):
+    """Planted: a state that underflows counts as impossible. Then there is no encoder for those who came to it."""
+    honest = PastState._moved
+
+    def moved(self, step, index):
+        found = honest(self, step, index)
+        return replace(found, possible=found.beliefs > 0)
+
+    monkeypatch.setattr(PastState, "_moved", moved)
+    monkeypatch.setattr(filters, "raised", lambda laws, possible: laws)
+    state, context = after_an_unlikely_path()
+    with pytest.raises(ContextError):
+        state.prepare().draw(3, context)
 
 
 @given(streams())
