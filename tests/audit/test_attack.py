@@ -51,7 +51,7 @@ def from_record(chain, sensitive, text, queries, lines):
     seen, before = [], None
     for t, private in enumerate(statuses(text)):
         line = lines.get(t)
-        before = None if private or line is None else recorded_view(line, queries[t], before, sensitive)
+        before = None if private or line is None else recorded_view(chain, line, queries[t], before, sensitive)
         seen.append(Seen(private, queries[t], Everything(chain.n).on() if private else before))
     return seen
 
@@ -75,8 +75,8 @@ def test_a_leak_as_small_as_rounding_is_allowed_and_a_larger_one_is_not(monkeypa
     honest = module.infer
     for promise, shift, expected in (("both", 1e-10, False), ("both", 1e-6, True), ("past", 1e-6, True)):
 
-        def moved(*given, shift=shift):
-            found = honest(*given)
+        def moved(*given, shift=shift, **named):
+            found = honest(*given, **named)
             return replace(found, after=found.after + shift * np.array([1, -1, 0]))
 
         monkeypatch.setattr(module, "infer", moved)
