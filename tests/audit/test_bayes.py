@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from clientstreams import bits, statuses, stream
+from clientstreams import bits, random_habits, statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import bayes
 from onoff.audit.bayes import NOTHING, View, infer
@@ -22,7 +22,13 @@ from sampling import examples
 
 CHAIN = Chain([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])
 ENDS = Chain([[0, 1, 0], [0.5, 0, 0.5], [0, 0, 1]])  # zeros and an absorbing end
+RUNS = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 1, 0)]
+ZEROS = Chain([[0.5, 0.5], [0.5, 0.5], [0.25, 0.75], [1, 0], [0.75, 0.25], [0, 1]], states=RUNS)
 CASES = [
+    (random_habits(3, np.random.default_rng(1)), (), "110010"),
+    (random_habits(2, np.random.default_rng(2), 3), (1,), "1110010"),
+    (random_habits(2, np.random.default_rng(3), 2), (0,), "11000100"),
+    (ZEROS, (1,), "11101000"),
     (random_chain("dense", 3, 1), (), "10010"),
     (random_chain("dense", 3, 1), (1,), "100010"),
     (random_chain("dense", 3, 2), (0, 1, 2), "1010"),
@@ -103,24 +109,26 @@ def test_beliefs_are_those_of_all_paths_whatever_server_and_client_remember(bloc
 def engine_paths(chain, sensitive, private, queries):
     """Pr[path, queries] in fractions, by the engine itself: its encoders, its draws' weights, its contexts."""
     P = [[Fraction(p) / sum(map(Fraction, row)) for p in row] for row in chain.P.tolist()]
-    states, state = [], None
-    for on, query in zip(private, queries, strict=True):
+    states, state = [], PastState.start(chain, sensitive)
+    for t, (on, query) in enumerate(zip(private, queries, strict=True)):
         step = None if on else state.prepare()
         states.append((state, step))
-        state = PastState.start(chain, sensitive) if on else state.advance(step, query)
+        if t >= chain.depth:
+            state = state.after_full_set() if on else state.advance(step, query)
     states.append((state, None))
     found = {}
     for path in product(range(chain.n), repeat=len(private)):
-        p, context = Fraction(1, chain.n), None
+        p, context, now = Fraction(1, chain.n), None, path[0]
         for t, on in enumerate(private):
-            p *= P[path[t - 1]][path[t]] if t else 1
+            p *= P[now][path[t]] if t else 1
+            now = chain.step[now, path[t]] if t else now
             if p and not on:
                 step = states[t][1]
                 units = step.masses if path[t] in sensitive else step.encoder(context).toarray()[path[t]].tolist()
                 p *= Fraction(int(units[step.sets.index(queries[t])]), int(sum(units)))
             if not p:
                 break
-            context = states[t + 1][0].context(path[t], context, on)
+            context = states[t + 1][0].context(now, context, on) if t + 1 >= chain.depth else None
         found[path] = float(p)
     return found
 
