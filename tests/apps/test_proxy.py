@@ -15,8 +15,8 @@ from onoff import Chain, HttpTransport
 from onoff.apps.proxy import responses
 from onoff.apps.proxy.app import Application
 from onoff.apps.proxy.guard import refusal
-from onoff.apps.proxy.queue import RequestQueue
 from onoff.apps.proxy.responses import AGAIN, KEPT, NOT_BEGUN
+from onoff.client.queue import RequestQueue
 from onoff.errors import ChainError
 from proxykit import proxied
 from recordingserver import Reply, reply
@@ -460,7 +460,7 @@ def test_for_every_program_that_got_no_message_one_request_to_come_is_on(world):
 
 
 def test_what_failed_is_made_at_public_times_when_the_server_is_back(world, monkeypatch):
-    monkeypatch.setattr("onoff.apps.proxy.queue.RETRY_SECONDS", 0.3)
+    monkeypatch.setattr("onoff.client.queue.RETRY_SECONDS", 0.3)
     honest = world.server.respond
 
     async def ask(http, queue):

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from onoff.apps.proxy.queue import RETRY_SECONDS, NotBegun, TurnedAway
 from onoff.client.client import Message
+from onoff.client.queue import RETRY_SECONDS, NotBegun, TurnedAway
 from onoff.errors import ContextError, OnoffError, RefusedByServer, TransportError
 from onoff.files import told
 from onoff.text import plain

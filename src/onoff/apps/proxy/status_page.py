@@ -12,10 +12,10 @@ from html import escape
 from typing import NamedTuple
 from urllib.parse import quote
 
-from onoff.apps.proxy.queue import RequestQueue
 from onoff.client.client import Client
 from onoff.client.habits import HabitsStatus
 from onoff.client.promises import PROMISES, SENSITIVE
+from onoff.client.queue import RequestQueue
 from onoff.client.status import Account, account
 from onoff.logs.follow import Following, follows, read_journal_requests
 from onoff.text import plain
