@@ -15,8 +15,7 @@ from onoff import Chain, HttpTransport
 from onoff.apps.proxy import responses
 from onoff.apps.proxy.app import Application
 from onoff.apps.proxy.guard import refusal
-from onoff.apps.proxy.responses import AGAIN, KEPT, NOT_BEGUN
-from onoff.client.queue import RequestQueue
+from onoff.client.queue import AGAIN, KEPT, NOT_BEGUN, RequestQueue
 from onoff.errors import ChainError
 from proxykit import proxied
 from recordingserver import Reply, reply

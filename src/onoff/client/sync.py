@@ -25,11 +25,12 @@ Result = TypeVar("Result")
 class SyncClient:
     """A `Client` whose methods wait. Use it in `with`, or call `open` and, at the end, `close`.
 
-    A call that is interrupted (Ctrl-C) leaves its request pending, as with a `Client`: `resume` finishes it.
+    A call that is interrupted (Ctrl-C) leaves its request pending, as with a `Client`: `resume` finishes it. `wait` has
+    work done in the thread of its `client`.
     """
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        self.client = client
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(name="onoff-client", daemon=True)
         self._closing, self._gate = threading.Lock(), threading.Lock()
@@ -42,7 +43,7 @@ class SyncClient:
         self._thread = threading.Thread(target=self._loop.run_forever, name="onoff-client", daemon=True)
         self._thread.start()
         try:
-            self._wait(self._client.__aenter__())
+            self.wait(self.client.__aenter__())
         except BaseException:
             self._end()
             raise
@@ -54,7 +55,7 @@ class SyncClient:
             if self._loop is None or not self._thread.is_alive():
                 return
             try:
-                self._wait(self._client.__aexit__(None, None, None))
+                self.wait(self.client.__aexit__(None, None, None))
             finally:
                 self._end()
 
@@ -68,32 +69,32 @@ class SyncClient:
 
     def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
         """As `Client.get`."""
-        return self._wait(self._client.get(source, next, private))
+        return self.wait(self.client.get(source, next, private))
 
     def resume(self, last: bool = False) -> Message:
         """As `Client.resume`."""
-        return self._wait(self._client.resume(last))
+        return self.wait(self.client.resume(last))
 
     def play(self, items: Iterable[tuple[str, bool]]) -> Iterator[Message]:
         """As `Client.play`. Between two of its requests other threads may make theirs, if the promise is "past"."""
-        for request in look_one_ahead(items, self._client.journal.promise):
-            yield self._wait(self._client.ask(*request))
+        for request in look_one_ahead(items, self.client.journal.promise):
+            yield self.wait(self.client.ask(*request))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The sources."""
-        return self._client.chain.names
+        return self.client.chain.names
 
     @property
     def habits(self) -> HabitsStatus | None:
         """As `Client.habits`."""
 
         async def look() -> HabitsStatus | None:
-            return self._client.habits
+            return self.client.habits
 
-        return self._wait(look())
+        return self.wait(look())
 
-    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Have it done in the client's thread. If this thread is interrupted, so is the work."""
         with self._gate:  # what is begun before the end is ended by it, and nothing is begun after
             if self._loop is None or not self._thread.is_alive():  # a fork has no thread but its own
