@@ -119,7 +119,7 @@ def test_the_servers_see_what_a_client_sends_and_nothing_that_the_program_says(w
 def test_a_program_without_async_gets_the_same_from_any_thread(world):
     wanted = [NAMES[i % 5] for i in range(20)]
     with (
-        httpx.Client(transport=httpx_transport(connect_sync(**settings(world)))) as http,
+        httpx.Client(transport=httpx_transport(connect(**settings(world)))) as http,
         ThreadPoolExecutor(5) as pool,
     ):
         answers = list(pool.map(lambda name: http.get(url(world, name)), wanted))
@@ -209,7 +209,7 @@ def test_unknown_urls_pass_through_by_choice_but_none_leads_to_a_step(world, els
     if is_async:
         found = use(world, ask, others=httpx.AsyncHTTPTransport())
     else:
-        transport = httpx_transport(connect_sync(**settings(world)), others=httpx.HTTPTransport())
+        transport = httpx_transport(connect(**settings(world)), others=httpx.HTTPTransport())
         with httpx.Client(transport=transport) as http:
             found = [http.post(f"{elsewhere.url}/x", content="y"), http.get(url(world))]
             with pytest.raises(httpx.RequestError, match="has led here"):
@@ -294,7 +294,7 @@ def test_a_program_that_asks_again_by_itself_makes_one_step_at_every_status(worl
 
     def made(statuses):
         before = len(steps(world)) if (world.directory / "journal").exists() else 0
-        inner = httpx_transport(connect_sync(**settings(world)))
+        inner = httpx_transport(connect(**settings(world)))
         with httpx.Client(transport=retries.RetryTransport(transport=inner, retry=again)) as http:
             for status in statuses:
                 world.server.respond = wanted_fails(status)
@@ -405,7 +405,7 @@ def test_a_program_that_gives_up_at_once_may_ask_again(world):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Python 3.12, since there are threads
 def test_a_program_that_is_killed_leaves_a_journal_whose_next_request_is_on(world):
     def die():
-        with httpx.Client(transport=httpx_transport(connect_sync(**settings(world)), private=False)) as http:
+        with httpx.Client(transport=httpx_transport(connect(**settings(world)), private=False)) as http:
             for _ in range(3):
                 http.get(url(world))
             os._exit(0)
@@ -446,12 +446,12 @@ def test_after_its_end_a_transport_makes_no_step(world):
             await http._transport.handle_async_request(httpx.Request("GET", url(world)))
 
     asyncio.run(whole())
-    transport = httpx_transport(connect_sync(**settings(world)))
+    transport = httpx_transport(connect(**settings(world)))
     request = httpx.Request("GET", url(world))
     assert transport.handle_request(request).status_code == 200
     transport.close()
     transport.close()
-    with pytest.raises(httpx.TransportError, match="not open"):
+    with pytest.raises(httpx.TransportError, match="opened once"):
         transport.handle_request(request)
     assert len(steps(world)) == 2
 
@@ -460,10 +460,9 @@ def test_clients_and_transports_that_do_not_fit_are_refused(world):
     own = {"chain": CHAIN, "server": "http://127.0.0.1:1", "journal": world.directory / "own"}
     for wrong in (
         lambda: httpx_transport(connect(**own)),
+        lambda: httpx_transport(connect_sync(**settings(world))),
         lambda: httpx_transport(connect(**settings(world)), private="no"),
-        lambda: httpx_transport(connect(**settings(world)), others=httpx.HTTPTransport()),
-        lambda: httpx_transport(connect_sync(**settings(world)), others=httpx.AsyncHTTPTransport()),
-        lambda: httpx_transport("http://127.0.0.1"),
+        lambda: httpx_transport(connect(**settings(world)), others=httpx.Client()),
     ):
         with pytest.raises(OnoffError, match="needed"):
             wrong()

@@ -96,8 +96,7 @@ def calls(tmp_path_factory):
         "connect": [(connect, door), (connect, {"chain": CHAIN, "urls": URLS, "journal": place / "j"})],
         "connect_sync": [(connect_sync, door)],
         "httpx_transport": [
-            (httpx_transport, {"client": make(urls=URLS, journal=place / "j"), "private": None, "others": None})
-            for make in (connect, connect_sync)
+            (httpx_transport, {"client": connect(urls=URLS, journal=place / "j"), "private": None, "others": None})
         ],
         "Settings": [(Settings, door)],
     }  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -22,40 +23,40 @@ from onoff.errors import SessionError
 Result = TypeVar("Result")
 
 
-class SyncClient:
-    """A `Client` whose methods wait. Use it in `with`, or call `open` and, at the end, `close`.
+class LoopThread:
+    """A client, or what uses one, open in the event loop of a thread of its own. Use it in `with`."""
 
-    A call that is interrupted (Ctrl-C) leaves its request pending, as with a `Client`: `resume` finishes it. `wait` has
-    work done in the thread of its `client`.
-    """
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, inner: AbstractAsyncContextManager[object]) -> None:
+        self._inner = inner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(name="onoff-client", daemon=True)
         self._closing, self._gate = threading.Lock(), threading.Lock()
 
+    @property
+    def is_open(self) -> bool:
+        return self._loop is not None
+
     def open(self) -> Self:
-        """Learn what the server offers and open the journal."""
-        if self._loop is not None:
+        """Start the thread and open what is used there."""
+        if self.is_open:
             raise SessionError("the client is open already: use it, or make another one with another journal")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="onoff-client", daemon=True)
         self._thread.start()
         try:
-            self.wait(self.client.__aenter__())
+            self.wait(self._inner.__aenter__())
         except BaseException:
             self._end()
             raise
         return self
 
     def close(self) -> None:
-        """Close the client. A request that is under way stays pending. In a process that was forked, do nothing."""
+        """Close it. A request that is under way stays pending. In a process that was forked, do nothing."""
         with self._closing:  # of two that close it the second finds it closed
             if self._loop is None or not self._thread.is_alive():
                 return
             try:
-                self.wait(self.client.__aexit__(None, None, None))
+                self.wait(self._inner.__aexit__(None, None, None))
             finally:
                 self._end()
 
@@ -66,33 +67,6 @@ class SyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
-        """As `Client.get`."""
-        return self.wait(self.client.get(source, next, private))
-
-    def resume(self, last: bool = False) -> Message:
-        """As `Client.resume`."""
-        return self.wait(self.client.resume(last))
-
-    def play(self, items: Iterable[tuple[str, bool]]) -> Iterator[Message]:
-        """As `Client.play`. Between two of its requests other threads may make theirs, if the promise is "past"."""
-        for request in look_one_ahead(items, self.client.journal.promise):
-            yield self.wait(self.client.ask(*request))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The sources."""
-        return self.client.chain.names
-
-    @property
-    def habits(self) -> HabitsStatus | None:
-        """As `Client.habits`."""
-
-        async def look() -> HabitsStatus | None:
-            return self.client.habits
-
-        return self.wait(look())
 
     def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Have it done in the client's thread. If this thread is interrupted, so is the work."""
@@ -115,6 +89,44 @@ class SyncClient:
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
         loop.close()
+
+
+class SyncClient(LoopThread):
+    """A `Client` whose methods wait. Use it in `with`, or call `open` and, at the end, `close`.
+
+    A call that is interrupted (Ctrl-C) leaves its request pending, as with a `Client`: `resume` finishes it.
+    """
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self._client = client
+
+    def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
+        """As `Client.get`."""
+        return self.wait(self._client.get(source, next, private))
+
+    def resume(self, last: bool = False) -> Message:
+        """As `Client.resume`."""
+        return self.wait(self._client.resume(last))
+
+    def play(self, items: Iterable[tuple[str, bool]]) -> Iterator[Message]:
+        """As `Client.play`. Between two of its requests other threads may make theirs, if the promise is "past"."""
+        for request in look_one_ahead(items, self._client.journal.promise):
+            yield self.wait(self._client.ask(*request))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sources."""
+        return self._client.chain.names
+
+    @property
+    def habits(self) -> HabitsStatus | None:
+        """As `Client.habits`."""
+
+        async def look() -> HabitsStatus | None:
+            return self._client.habits
+
+        return self.wait(look())
 
 
 async def _cancelled() -> None:
