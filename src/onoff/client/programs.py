@@ -14,45 +14,67 @@ import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from reprlib import repr as short
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
-from onoff.client.client import Client
+from onoff.client.client import Client, Message
 from onoff.client.queue import TRUE_STATUS, RequestQueue, explain, safe_status
 from onoff.client.sync import LoopThread
 from onoff.client.transports.http import masked, request_of
 from onoff.client.transports.web import HttpTransport
 from onoff.errors import OnoffError
 from onoff.text import plain
-from onoff.types import is_flag
 
+Others = httpx.AsyncBaseTransport | httpx.BaseTransport
 PASSED = "onoff.passed"  # an extension of a request that was handed on: httpx hands it down when it follows a redirect
 
 
-class Steps:
-    """The sources of a client by their URLs, and a step for each request. While it is open, the client is."""
+class StepTransport(httpx.AsyncBaseTransport, httpx.BaseTransport):
+    """The sources of a client by their URLs, and a step for each request: where it is asked, or in a thread."""
 
-    def __init__(self, client: Client, private: bool | None, passes: bool) -> None:
+    def __init__(self, client: Client, private: bool | None, others: Any) -> None:
         if not (isinstance(client, Client) and isinstance(client.transport, HttpTransport)):
             raise OnoffError("programs with httpx ask for URLs: a client of URLs is needed, connect(urls=...)")
-        if private is not None and not is_flag(private):
-            raise OnoffError(f"private is {private!r}: True or False is needed, or None")
-        self._client, self._private, self._passes, self._stack = client, private, passes, AsyncExitStack()
+        self._client, self._private, self._others = client, private, others
         self._sources = {request_of(url): name for name, url in client.transport.urls.items()}
+        self._stack, self._gate = AsyncExitStack(), threading.Lock()
+        self._opened: asyncio.Task[RequestQueue] | None = None
+        self._thread: LoopThread[StepTransport] | None = None
 
-    async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._client)
-        self._queue = await self._stack.enter_async_context(RequestQueue(self._client))
-        return self
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        source = self.source_of(request)
+        if source is None:
+            return await self._others.handle_async_request(request)  # type: ignore[no-any-return]
+        with failures(request):
+            return await self._step(request, source)
 
-    async def __aexit__(self, *_: object) -> None:
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        source = self.source_of(request)
+        if source is None:
+            return self._others.handle_request(request)  # type: ignore[no-any-return]
+        with failures(request):
+            with self._gate:
+                self._thread = self._thread or LoopThread(self).open()
+            return self._thread.wait(self._step(request, source))
+
+    async def aclose(self) -> None:
+        if self._opened is not None:
+            await asyncio.wait({self._opened})
         await self._stack.aclose()
+        if isinstance(self._others, httpx.AsyncBaseTransport):
+            await self._others.aclose()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.close()
+        if isinstance(self._others, httpx.BaseTransport):
+            self._others.close()
 
     def source_of(self, request: httpx.Request) -> str | None:
         """The source that is asked for; None if the request is handed on. Raises an error if it is refused."""
         source = self._sources.get(request_of(str(request.url))) if request.url.is_absolute_url else None
-        if source is None and self._passes:
+        if source is None and self._others is not None:
             request.extensions = {**request.extensions, PASSED: True}
             return None
         if source is None:
@@ -66,65 +88,35 @@ class Steps:
             return source
         raise httpx.RequestError(f"{words}. No step was made", request=request)
 
-    async def response(self, request: httpx.Request, source: str) -> httpx.Response:
+    async def _open(self) -> RequestQueue:
+        await self._stack.enter_async_context(self._client)
+        return await self._stack.enter_async_context(RequestQueue(self._client))
+
+    async def _step(self, request: httpx.Request, source: str) -> httpx.Response:
         """Make one step. It is made to its end, even if the program goes away meanwhile."""
-        answer = self._queue.submit(source, request.extensions.get("private", self._private))
+        if self._opened is None:
+            self._opened = asyncio.create_task(self._open())
+        queue = await asyncio.shield(self._opened)  # a client is opened once, whoever gives up meanwhile
+        answer = queue.submit(source, request.extensions.get("private", self._private))
         try:
             await asyncio.wait({answer})  # what cancels this leaves the answer alone
-            message = answer.result()
+            return response_of(answer.result(), request.method)
         finally:
-            self._queue.abandon(answer)
-        status, body, extensions = safe_status(message.status), message.body, {}
-        headers = {"onoff-step": str(message.step), "onoff-status": "on" if message.private else "off"}
-        headers |= {"cache-control": "no-cache", "content-length": str(len(body))}
-        if message.content_type is not None:
-            headers["content-type"] = message.content_type
-        if status != message.status:
-            headers[TRUE_STATUS] = str(message.status)
-            extensions = {"reason_phrase": f"the origin answered {message.status}".encode()}
-        content = b"" if request.method == "HEAD" else body
-        return httpx.Response(status, headers=headers, content=content, extensions=extensions)
+            queue.abandon(answer)
 
 
-class StepTransport(httpx.AsyncBaseTransport, httpx.BaseTransport):
-    """For `httpx.AsyncClient`, and in a thread for `httpx.Client`. It opens its client with the first step."""
-
-    def __init__(self, client: Client, private: bool | None, others: Any) -> None:
-        self._steps, self._others = Steps(client, private, others is not None), others
-        self._opened: asyncio.Task[Steps] | None = None
-        self._thread, self._gate = LoopThread(self._steps), threading.Lock()
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        source = self._steps.source_of(request)
-        if source is None:
-            return await self._others.handle_async_request(request)  # type: ignore[no-any-return]
-        with failures(request):
-            if self._opened is None:
-                self._opened = asyncio.create_task(self._steps.__aenter__())
-            await asyncio.shield(self._opened)  # a client is opened once, whoever gives up meanwhile
-            return await self._steps.response(request, source)
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        source = self._steps.source_of(request)
-        if source is None:
-            return self._others.handle_request(request)  # type: ignore[no-any-return]
-        with failures(request):
-            with self._gate:
-                if not self._thread.is_open:
-                    self._thread.open()
-            return self._thread.wait(self._steps.response(request, source))
-
-    async def aclose(self) -> None:
-        if self._opened is not None:
-            await asyncio.wait({self._opened})
-        await self._steps.__aexit__()
-        if self._others is not None:
-            await self._others.aclose()
-
-    def close(self) -> None:
-        self._thread.close()
-        if self._others is not None:
-            self._others.close()
+def response_of(message: Message, method: str) -> httpx.Response:
+    """What a program gets: the status, the type and the body of the source."""
+    status, extensions = safe_status(message.status), {}
+    headers = {"onoff-step": str(message.step), "onoff-status": "on" if message.private else "off"}
+    headers |= {"cache-control": "no-cache", "content-length": str(len(message.body))}
+    if message.content_type is not None:
+        headers["content-type"] = message.content_type
+    if status != message.status:
+        headers[TRUE_STATUS] = str(message.status)
+        extensions = {"reason_phrase": f"the origin answered {message.status}".encode()}
+    content = b"" if method == "HEAD" else message.body
+    return httpx.Response(status, headers=headers, content=content, extensions=extensions)
 
 
 @contextmanager
@@ -136,26 +128,20 @@ def failures(request: httpx.Request) -> Iterator[None]:
         raise httpx.TransportError(explain(error), request=request) from error
 
 
-def httpx_transport(
-    client: Client,
-    *,
-    private: bool | None = None,
-    others: httpx.AsyncBaseTransport | httpx.BaseTransport | None = None,
-) -> StepTransport:
+def httpx_transport(client: Client, *, private: bool | None = None, others: Others | None = None) -> StepTransport:
     """The transport that makes a program with httpx read privately: every GET or HEAD of a known URL is one step.
 
     `httpx.AsyncClient(transport=httpx_transport(connect(urls=...)))`, or the same with `httpx.Client`. The client is
     opened with the first request and closed with the program's client: nothing else may use it.
 
     `private` says whether requests are ON; None leaves it to the journal's switch, as the proxy does. A request can say
-    it for itself: `http.get(url, extensions={"private": True})`. URLs that the client does not know are refused with an
-    `httpx.RequestError`, or handed to `others`, `httpx.AsyncHTTPTransport()` or `httpx.HTTPTransport()`, which asks
-    openly.
+    it for itself: `http.get(url, extensions={"private": True})`. Other URLs are refused with an `httpx.RequestError`,
+    or handed to `others`, `httpx.AsyncHTTPTransport()` or `httpx.HTTPTransport()`, which asks openly.
 
-    A response has the status, the type and the whole body that the web server sent for the URL. A status after which
-    programs ask again is 424; the header `Onoff-True-Status` has the true one. A step that is not finished is an
+    A response has the status, the type and the whole body that the web server sent. A status after which programs ask
+    again is 424; the header `Onoff-True-Status` has the true one. A step that is not finished is an
     `httpx.TransportError`, and is finished before the next one. Timeouts of httpx do not count: a set takes its time.
     """
-    if others is not None and not isinstance(others, httpx.AsyncBaseTransport | httpx.BaseTransport):
+    if not isinstance(others, Others | None):
         raise OnoffError(f"others is {short(others)}: a transport of httpx is needed, or None")
     return StepTransport(client, private, others)

@@ -34,7 +34,6 @@ from onoff.files import told
 LONGEST = 128  # requests that wait
 RETRY_SECONDS = 60  # after which what could not be finished is tried again
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy, beside its two delays
-
 FAILED = 424  # in the place of every status after which programs ask again
 TRUE_STATUS = "onoff-true-status"
 NOT_OURS = (304, 407, 408, 421, 425, 429)  # about a connection, a condition or a pace, not about the source
@@ -42,7 +41,6 @@ KEPT = "Your request is kept."
 NOT_BEGUN = "Your request is kept in the queue, and is made before those that come after it."
 AGAIN = f"The servers are asked again, unchanged, in {RETRY_SECONDS} seconds or with the next request."
 PASSING = (TransportError, JournalError, OSError)  # a server that is away, a disk that is full
-
 ENDING = "no more requests are taken: the end has come. Ask again later"
 
 log = logging.getLogger("onoff.proxy")
@@ -209,7 +207,7 @@ class RequestQueue:
             self._current.cancel()
             await asyncio.wait({self._current})
             if request is not None:
-                words = "the proxy has ended before the answer came: the request stays pending"
+                words = "the end has come before the answer: the request stays pending"
                 self._fail(request, TurnedAway(words))
             raise
         error = self._current.exception()

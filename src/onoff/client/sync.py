@@ -12,7 +12,7 @@ import threading
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from onoff.client.client import NOT_OPEN, Client, Message
 from onoff.client.connect import Settings, with_settings
@@ -21,24 +21,21 @@ from onoff.client.protocol import look_one_ahead
 from onoff.errors import SessionError
 
 Result = TypeVar("Result")
+Inner = TypeVar("Inner", bound=AbstractAsyncContextManager[object])
 
 
-class LoopThread:
+class LoopThread(Generic[Inner]):
     """A client, or what uses one, open in the event loop of a thread of its own. Use it in `with`."""
 
-    def __init__(self, inner: AbstractAsyncContextManager[object]) -> None:
+    def __init__(self, inner: Inner) -> None:
         self._inner = inner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(name="onoff-client", daemon=True)
         self._closing, self._gate = threading.Lock(), threading.Lock()
 
-    @property
-    def is_open(self) -> bool:
-        return self._loop is not None
-
     def open(self) -> Self:
         """Start the thread and open what is used there."""
-        if self.is_open:
+        if self._loop is not None:
             raise SessionError("the client is open already: use it, or make another one with another journal")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="onoff-client", daemon=True)
@@ -91,40 +88,36 @@ class LoopThread:
         loop.close()
 
 
-class SyncClient(LoopThread):
+class SyncClient(LoopThread[Client]):
     """A `Client` whose methods wait. Use it in `with`, or call `open` and, at the end, `close`.
 
     A call that is interrupted (Ctrl-C) leaves its request pending, as with a `Client`: `resume` finishes it.
     """
 
-    def __init__(self, client: Client) -> None:
-        super().__init__(client)
-        self._client = client
-
     def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
         """As `Client.get`."""
-        return self.wait(self._client.get(source, next, private))
+        return self.wait(self._inner.get(source, next, private))
 
     def resume(self, last: bool = False) -> Message:
         """As `Client.resume`."""
-        return self.wait(self._client.resume(last))
+        return self.wait(self._inner.resume(last))
 
     def play(self, items: Iterable[tuple[str, bool]]) -> Iterator[Message]:
         """As `Client.play`. Between two of its requests other threads may make theirs, if the promise is "past"."""
-        for request in look_one_ahead(items, self._client.journal.promise):
-            yield self.wait(self._client.ask(*request))
+        for request in look_one_ahead(items, self._inner.journal.promise):
+            yield self.wait(self._inner.ask(*request))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The sources."""
-        return self._client.chain.names
+        return self._inner.chain.names
 
     @property
     def habits(self) -> HabitsStatus | None:
         """As `Client.habits`."""
 
         async def look() -> HabitsStatus | None:
-            return self._client.habits
+            return self._inner.habits
 
         return self.wait(look())
 
