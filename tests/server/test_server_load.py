@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import os
 import resource
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
@@ -239,6 +242,36 @@ def test_a_server_that_may_open_few_files_closes_idle_connections_for_those_who_
             assert busy(process.pid) - spent < 0.5, "the server spins"
         process.terminate()
         assert "connections are open" in process.stderr.read()
+
+
+ALONE = """
+import asyncio
+from onoff.server.limits import connection_limit
+from onoff.server.run import reserved, served, stop_event, url_of
+from starlette.responses import Response
+
+async def main():
+    with reserved("127.0.0.1", 0) as listening:
+        async with served(Response("well"), listening, connection_limit()):
+            stop = stop_event()
+            print(url_of(listening), flush=True)
+            await stop.wait()
+
+asyncio.run(main())
+"""
+
+
+def test_connections_that_arrive_all_at_once_do_not_take_the_files_of_a_proxy_or_page():
+    """They wait while the process is stopped. Its loop is that of asyncio, which would accept all before it counts."""
+    command = ["prlimit", "--nofile=256:256", sys.executable, "-c", ALONE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        url = process.stdout.readline().strip()
+        os.kill(process.pid, signal.SIGSTOP)
+        with idle(int(url.rpartition(":")[2]), 1000):
+            os.kill(process.pid, signal.SIGCONT)
+            assert healthy(url)
+            process.terminate()
+            assert "out of system resource" not in process.stderr.read()
 
 
 def test_a_limit_of_files_that_is_too_low_is_an_error(tmp_path):
