@@ -22,7 +22,7 @@ import pytest
 
 from onoff.server import limits
 from onoff.server.app import Application, Settings
-from onoff.server.limits import QueryReader, send_answer
+from onoff.server.limits import send_answer
 from onoff.server.run import UNREAD_MILLISECONDS, reserved
 from onoff.server.store import open_store
 from onoff.wire import Catalogue, QueryMessage
@@ -179,34 +179,6 @@ def test_an_answer_that_is_not_read_in_time_is_broken_off(monkeypatch):
     asyncio.run(run())
     assert len(sent) == 3
     assert sent[-1]["more_body"]
-
-
-def test_of_queries_that_come_in_part_the_oldest_gives_way_if_they_hold_too_much():
-    async def receive():
-        if asyncio.current_task() in begun:
-            await asyncio.Event().wait()
-        begun.add(asyncio.current_task())
-        return {"type": "http.request", "body": bytes(40), "more_body": True}
-
-    async def last():
-        return {"type": "http.request", "body": b"whole"}
-
-    async def run():
-        reader = QueryReader(100)
-        tasks = []
-        for _ in range(4):
-            tasks.append(asyncio.create_task(reader.read(receive, 1000)))
-            await asyncio.sleep(0.01)
-        assert [task.done() for task in tasks] == [True, True, False, False]
-        assert [task.exception().reason for task in tasks[:2]] == ["too-many-queries"] * 2
-        assert await reader.read(last, 1000) == b"whole"
-        for task in tasks[2:]:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert reader._held == 0
-
-    begun = set()
-    asyncio.run(run())
 
 
 def test_a_long_catalogue_is_sent_in_parts_too(tmp_path):
