@@ -408,6 +408,7 @@ def test_a_service_starts_this_proxy_from_anywhere(site, tmp_path, monkeypatch):
         "    systemctl --user enable --now onoff-proxy",
     ]
     command = re.search("^ExecStart=(.*)$", unit.read_text(), flags=re.M)[1]
+    assert (command.count("%%"), command.count("$$")) == (1, 1)
     words = [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(command)]
     assert words == [str(ONOFF), "proxy", "--directory", str(place)]
     assert {word for word in words if word.startswith("--")} <= {

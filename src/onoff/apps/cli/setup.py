@@ -193,8 +193,8 @@ def _write_service(options: list[str]) -> None:
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     file = home / "systemd" / "user" / "onoff-proxy.service"
     make_directory(file.parent)
-    program = shutil.which(sys.argv[0]) or sys.argv[0]
-    words = [str(Path(program).absolute()), "proxy", *options]
+    program = shutil.which(sys.argv[0]) or shutil.which("onoff") or sys.argv[0]  # the second for `python -m onoff`
+    words = [os.path.abspath(program), "proxy", *options]
     write_atomically(file, SERVICE.format(command=" ".join(map(_quoted, words))).encode())
     note(f"{file}: written")
 
