@@ -61,7 +61,7 @@ WRONG = {  # a command, and words of its error
     "costs chain.csv --day --private 0": "is not possible",
     "page --no-open --chain two.csv": "not unique",
     "page --no-open --chain many.csv": "at most 24",
-    "proxy --urls urls.json --chain chain.csv --journal j --on --off": "give --on or --off, not both",
+    "proxy --on --off": "give --on or --off, not both",
     "get 0 --urls urls.json --chain chain.csv --journal j --on --off": "give --on or --off, not both",
     "get 3 --urls urls.json --chain chain.csv --journal j": "no source is called",
     "get 0 --urls bytes.json --chain chain.csv --journal j": "cannot be read as JSON",

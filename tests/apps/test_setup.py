@@ -126,6 +126,10 @@ def test_setup_prints_how_to_start_and_what_to_import(site, place):
     )
     assert done.stderr == ""
     assert setup(place).stdout == done.stdout  # and again, later
+    moved = setup(place, "--port", 8900)
+    assert (moved.stdout, journals(place)) == (done.stdout, ["journal-1"])
+    assert "http://127.0.0.1:8900/sports" in (place / "feeds.opml").read_text()
+    setup(place, "--port", 8800)
     assert json.loads((place / "urls.json").read_text()) == {
         name: f"{site.url}/{plain}" for plain, name in zip(NAMES, ("health-you", "news-24h", "sports"), strict=True)
     }
@@ -182,7 +186,7 @@ def test_a_changed_list_keeps_the_chain_that_queries_have_shown_and_begins_with_
     site.reset()
     done = setup(place, "--add", f"{site.url}/arts The Arts", "--add", f"{site.url}/x x", "--remove", "news")
     assert [one.path for one in site.requests] == ["/arts", "/x"]  # the others are not asked for again
-    assert "keeps what queries have shown of the chain; the old one is deleted" in done.stderr
+    assert "has the chain that was given, or shown by queries; the old one is deleted" in done.stderr
     made = Setup.load(place)
     assert list(made.sources) == ["health", "sports", "the-arts", "x"]
     assert made.chain == with_sources(known, tuple(made.sources))

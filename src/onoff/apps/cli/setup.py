@@ -17,7 +17,6 @@ from onoff.apps.cli.options import READ, TOKEN, AsJson, Directory, parse_sources
 from onoff.apps.cli.output import counted, note, print_json
 from onoff.errors import CatalogueError, OnoffError
 from onoff.files import make_directory, write_atomically
-from onoff.text import LONG, plain
 
 if TYPE_CHECKING:
     from onoff.apps.setup import Setup
@@ -105,8 +104,9 @@ def setup(
             )
     elif not (add or remove or chain or sensitive or promise):  # no other list: the journal stays
         made = Setup.load(place)
-        made = replace(made, port=port or made.port)
-        made.write()
+        if port is not None:
+            made = replace(made, port=port)
+            made.write()
         _print(made, found, service, as_json)
         return
     given = None if chain is None else chain_of(chain)
@@ -125,7 +125,7 @@ def setup(
         made = replace(made, port=port or made.port)
         asyncio.run(made.begin(token))
     if feeds is None:
-        kept = "keeps what queries have shown of the chain" if made.chain is not None else "begins without a chain"
+        kept = "begins without a chain" if made.chain is None else "has the chain that was given, or shown by queries"
         note(f"a new journal {kept}; the old one is deleted, with its requests")
     _print(made, found, service, as_json)
 
@@ -139,7 +139,7 @@ def _ask(entries: Sequence[Entry], known: Mapping[str, Source], strict: bool) ->
 
     found = asyncio.run(find_urls(entries, known, bar=progress("asking")))
     for problem in found.left_out:
-        print(f"onoff: left out: {plain(problem, LONG)}", file=sys.stderr)
+        note(f"left out: {problem}")
     if found.left_out and strict:
         raise CatalogueError(f"{counted(len(found.left_out), 'URL')} cannot be used. Nothing was written")
     if len(known) + len(found.sources) < 2:
