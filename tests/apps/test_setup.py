@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 import pty
+import random
 import re
 import shlex
 import shutil
 import subprocess
 import urllib.request
-from contextlib import closing
+from contextlib import closing, suppress
 
 import numpy as np
 import pytest
@@ -200,6 +201,25 @@ def test_a_changed_list_keeps_the_chain_that_queries_have_shown_and_begins_with_
     assert titles == {"health", "sports", "The Arts", "x"}
 
 
+def test_habits_with_memory_keep_the_states_of_the_sources_that_stay(site, place, tmp_path):
+    states = [(0,), (1,), (2,), (0, 2), (1, 2)]
+    rows = [*PUBLIC.P, [0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]
+    given = Chain(rows, NAMES, [20] * 5, states)
+    given.save(tmp_path / "chain.json")
+    plainly(site, place, "--chain", tmp_path / "chain.json")
+    path = given.simulate(20, np.random.default_rng(1), start=0)
+    assert min(map(len, read(place, [(NAMES[x], False) for x in path]))) < 3
+    known = used_chain(place / "journal-1")
+    assert known.states == given.states
+    setup(place, "--add", f"{site.url}/arts arts", "--remove", "news")
+    made = Setup.load(place)
+    assert made.chain == with_sources(known, ("arts", "health", "sports"))
+    assert made.chain.states == ((0,), (1,), (2,), (1, 2))
+    queries = read(place, [(name, False) for name in [*made.sources] * 8])
+    assert set(queries[:2]) == {("arts", "health", "sports")}
+    assert min(map(len, queries)) < 3
+
+
 def test_the_settings_after_a_change_do_not_depend_on_private_requests(site, tmp_path):
     """Two worlds with the same queries: all that servers see of the carried chain follows from them."""
     written = []
@@ -377,6 +397,7 @@ def test_a_change_that_is_stopped_has_not_been_made_or_is_completed_by_the_next_
     with monkeypatch.context() as disk:
         disk.setattr(directory_of, "write_atomically", stopped)
         assert setup(place, "--remove", "news", check=False).returncode == 130
+    (place / "journal-77.new-wal").touch()  # what SQLite leaves when it is killed
     made, done = Setup.load(place), when != "settings.json"
     assert list(made.sources) == ["health", *(["news"] * (not done)), "sports"]
     made.settle()  # as the proxy does when it has its journal
@@ -424,3 +445,25 @@ def test_a_service_starts_this_proxy_from_anywhere(site, tmp_path, monkeypatch):
         [analyse, "--user", "verify", str(unit)], env=environment, capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.long
+def test_a_killed_change_has_been_made_or_not_and_the_proxy_starts_with_one_journal(site, place):
+    plainly(site, place)
+    rng, killed = random.Random(5), 0
+    for number in range(12):
+        before = set(Setup.load(place).sources)
+        gone = sorted(before - {*NAMES})[:1]
+        words = ["--add", f"{site.url}/n{number} n{number}", *(word for name in gone for word in ("--remove", name))]
+        command = [ONOFF, "setup", *words, "--directory", place]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(rng.uniform(0.5, 2.5))
+        process.kill()
+        killed += process.wait(60) != 0
+        made = Setup.load(place)
+        assert set(made.sources) in (before, {*before, f"n{number}"} - {*gone})
+        assert read(place, [("news", False)]) == [tuple(made.sources)]
+        made.settle()
+        assert journals(place) == [made.journal.name]
+    assert killed > 0

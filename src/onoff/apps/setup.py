@@ -38,7 +38,7 @@ from onoff.model.sources import with_sources
 from onoff.text import plain
 
 PORT = 8800
-OURS = re.compile(r"journal-([0-9]+)(\.lock|\.new|-wal|-shm)?")
+OURS = re.compile(r"journal-([0-9]+)([.-].*)?")  # and what stands beside it: its lock, logs of SQLite
 
 
 @dataclass(frozen=True)
