@@ -157,8 +157,7 @@ def test_a_directory_that_is_set_up_is_set_up_again_by_force_alone(site, place):
     learn(place)
     site.reset()
     said = refused(place, site.list)
-    assert "is set up already: --add URL and --remove NAME change its list; --force begins anew" in said
-    assert "leave LIST out" in refused(place, site.list, "--add", "http://x/y")
+    assert "is set up already: without LIST, --add URL and --remove NAME change its list; --force begins anew" in said
     assert site.requests == []
     assert snapshot(place / "journal-1").state.step > 30
     setup(place, site.list, "--force", "--port", 8900)
@@ -313,6 +312,7 @@ def test_what_is_not_there_cannot_be_removed_and_two_sources_stay(site, place):
     assert "no source is called 'sport': did you mean 'sports'?" in refused(place, "--remove", "sport")
     assert "at least 2 sources" in refused(place, "--remove", "news", "--remove", "sports")
     assert "leads to the same URL as news" in refused(place, "--add", f"{site.url}/news Other")
+    assert "'' is not an address" in refused(place, "--add", " ")
     site.gone.add("/dead")
     assert "answers with 404" in refused(place, "--add", f"{site.url}/dead")
     assert journals(place) == ["journal-1"]

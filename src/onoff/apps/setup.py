@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -57,7 +57,6 @@ class Setup:
     chain: Chain | None = None
     port: int = PORT
     number: int = 1
-    memory: Memory = field(default_factory=Memory)  # what the journal before has noted; the new one goes on with it
 
     def __post_init__(self) -> None:
         known = unknown_habits(tuple(self.sources))
@@ -102,9 +101,12 @@ class Setup:
         kept: dict[str, Any] = {"journal": self.journal, "promise": self.promise, "sensitive": hidden}
         return connect(self.chain, **place, **kept, **options)
 
-    async def begin(self, token: str | None) -> None:
-        """Make the journal, which shows whether all parts fit, and then the other files: all, or nothing."""
-        is_new, noted = not self.directory.exists(), self.memory
+    async def begin(self, noted: Memory, token: str | None) -> None:
+        """Make the journal, which shows whether all parts fit, and then the other files: all, or nothing.
+
+        The journal goes on with what the one before has `noted`.
+        """
+        is_new = not self.directory.exists()
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             async with self.client(token=token, cache=noted.cache, keep=noted.keep) as client:
@@ -118,10 +120,10 @@ class Setup:
 
     def write(self) -> None:
         """Write the settings, and what follows from them."""
-        data = {name: value for name, value in vars(self).items() if name not in ("directory", "memory")}
-        data["sources"] = {name: vars(source) for name, source in self.sources.items()}
-        data["chain"] = None if self.chain is None else self.chain.as_dict()
-        _write_json(self.directory / "settings.json", data)
+        sources = {name: vars(source) for name, source in self.sources.items()}
+        chain = None if self.chain is None else self.chain.as_dict()
+        data = {name: value for name, value in vars(self).items() if name != "directory"}
+        _write_json(self.directory / "settings.json", {**data, "sources": sources, "chain": chain})
         self.settle()
 
     def settle(self) -> None:
@@ -147,8 +149,8 @@ class Setup:
         chain: Chain | None = None,
         promise: str | None = None,
         sensitive: Collection[str] = (),
-    ) -> Self:
-        """The next set-up, with a journal of its own. What is not given stays as it is.
+    ) -> tuple[Self, Memory]:
+        """The next set-up, with a journal of its own, and what the one before has noted. What is not given stays.
 
         Without a `chain` the public one is taken over for the new list. Where habits were being learned, they are
         learned anew. Where everything was asked for, it still is, unless a chain or the promise "past" is given.
@@ -171,9 +173,7 @@ class Setup:
         if promise is None:
             promise = "all" if chain is None and (all_for_ever or hidden) else "past"
         number = next_number(self.directory)
-        return replace(
-            self, sources=sources, promise=promise, sensitive=hidden, chain=chain, number=number, memory=memory
-        )
+        return replace(self, sources=sources, promise=promise, sensitive=hidden, chain=chain, number=number), memory
 
 
 def default_directory() -> Path:

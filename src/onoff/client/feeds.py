@@ -221,7 +221,7 @@ def _lines(data: bytes, label: str) -> list[Entry]:
 
 def entry_of(line: str, place: str) -> Entry:
     """A URL, and after a blank its title, if it has one."""
-    url, *title = line.split(maxsplit=1)
+    url, *title = line.split(maxsplit=1) or [""]
     return _entry(title[0].strip() if title else "", url, place)
 
 

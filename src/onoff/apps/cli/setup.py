@@ -89,45 +89,57 @@ def setup(
     """
     import asyncio
 
-    from onoff.apps.setup import Setup, default_directory, has_setup, locked, next_number
-    from onoff.client.feeds import FoundUrls, entry_of, listed
+    from onoff.apps.setup import Setup, default_directory, locked
+    from onoff.client.feeds import FoundUrls
     from onoff.client.status import chain_of
 
-    place, token, found = directory or default_directory(), os.environ.get(TOKEN), FoundUrls({}, {}, ())
-    if feeds is not None:
-        if add or remove:
-            raise OnoffError("--add and --remove change the list that is set up: leave LIST out")
-        if has_setup(place) and not force:
-            raise OnoffError(
-                f"{place}: is set up already: --add URL and --remove NAME change its list; --force begins anew, and "
-                "deletes its journal"
-            )
-    elif not (add or remove or chain or sensitive or promise):  # no other list: the journal stays
+    place, token = directory or default_directory(), os.environ.get(TOKEN)
+    if feeds is None and not (add or remove or chain or sensitive or promise):  # no other list: the journal stays
         made = Setup.load(place)
         if port is not None:
             made = replace(made, port=port)
             made.write()
-        _print(made, found, service, as_json)
+        _print(made, FoundUrls({}, {}, ()), service, as_json)
         return
     given = None if chain is None else chain_of(chain)
     with locked(place):
-        if feeds is None:
-            old = Setup.load(place)
-            if old.server is not None and (add or remove):
-                raise OnoffError(f"{place}: the list is that of {old.server}: set it up with --force to follow it")
-            found = _ask([entry_of(line, "--add") for line in add or []], old.sources, strict=True)
-        elif feeds.startswith(("http://", "https://")):
-            old = Setup(place, _names(feeds, token), feeds, number=next_number(place))
-        else:
-            found = _ask(listed(feeds), {}, strict)
-            old = Setup(place, found.sources, number=next_number(place))
-        made = old.changed(found.sources, remove or (), given, promise, parse_sources(sensitive))
+        old, found = (
+            _change(place, add or [], remove or []) if feeds is None else _new(place, feeds, strict, force, token)
+        )
+        made, noted = old.changed(found.sources, remove or (), given, promise, parse_sources(sensitive))
         made = replace(made, port=port or made.port)
-        asyncio.run(made.begin(token))
+        asyncio.run(made.begin(noted, token))
     if feeds is None:
         kept = "begins without a chain" if made.chain is None else "has the chain that was given, or shown by queries"
         note(f"a new journal {kept}; the old one is deleted, with its requests")
     _print(made, found, service, as_json)
+
+
+def _change(place: Path, add: list[str], remove: list[str]) -> tuple[Setup, FoundUrls]:
+    """What is set up, and what is found at the URLs to add."""
+    from onoff.apps.setup import Setup
+    from onoff.client.feeds import entry_of
+
+    old = Setup.load(place)
+    if old.server is not None and (add or remove):
+        raise OnoffError(f"{place}: the list is that of {old.server}: set it up with --force to follow it")
+    return old, _ask([entry_of(line, "--add") for line in add], old.sources, strict=True)
+
+
+def _new(place: Path, feeds: str, strict: bool, force: bool, token: str | None) -> tuple[Setup, FoundUrls]:
+    """A set-up for a list, and what is found at its URLs."""
+    from onoff.apps.setup import Setup, has_setup, next_number
+    from onoff.client.feeds import FoundUrls, listed
+
+    if has_setup(place) and not force:
+        raise OnoffError(
+            f"{place}: is set up already: without LIST, --add URL and --remove NAME change its list; --force begins "
+            "anew, and deletes its journal"
+        )
+    if feeds.startswith(("http://", "https://")):
+        return Setup(place, _names(feeds, token), feeds, number=next_number(place)), FoundUrls({}, {}, ())
+    found = _ask(listed(feeds), {}, strict)
+    return Setup(place, found.sources, number=next_number(place)), found
 
 
 def _ask(entries: Sequence[Entry], known: Mapping[str, Source], strict: bool) -> FoundUrls:
