@@ -158,6 +158,7 @@ def test_a_directory_that_is_set_up_is_set_up_again_by_force_alone(site, place):
     site.reset()
     said = refused(place, site.list)
     assert "is set up already: without LIST, --add URL and --remove NAME change its list; --force begins anew" in said
+    assert "leave LIST out" in refused(place, site.list, "--add", "http://x/y")
     assert site.requests == []
     assert snapshot(place / "journal-1").state.step > 30
     setup(place, site.list, "--force", "--port", 8900)

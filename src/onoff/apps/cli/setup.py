@@ -101,11 +101,14 @@ def setup(
             made.write()
         _print(made, FoundUrls({}, {}, ()), service, as_json)
         return
+    if feeds is not None and (add or remove):
+        raise OnoffError("--add and --remove change the list that is set up: leave LIST out")
     given = None if chain is None else chain_of(chain)
     with locked(place):
-        old, found = (
-            _change(place, add or [], remove or []) if feeds is None else _new(place, feeds, strict, force, token)
-        )
+        if feeds is None:
+            old, found = _change(place, add or [], remove or [])
+        else:
+            old, found = _new(place, feeds, strict, force, token)
         made, noted = old.changed(found.sources, remove or (), given, promise, parse_sources(sensitive))
         made = replace(made, port=port or made.port)
         asyncio.run(made.begin(noted, token))
