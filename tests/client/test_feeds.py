@@ -166,6 +166,8 @@ def test_of_two_urls_that_lead_to_the_same_place_one_is_left_out_and_both_are_na
     left_out(f"{site.url}/a A\n{site.url}/c C\n", tmp_path, "line 2 ('C'): leads to the same URL as", "line 1 ('A')")
     left_out(f"{site.url}/a Z\n{site.url}/c C\n", tmp_path, "line 1 ('Z'): leads to the same URL as", "line 2 ('C')")
     site.server.reset()
+    left_out(f"{site.url}/b A\n{site.url}/b A\n", tmp_path, "line 2 ('A'): leads to the same URL as", "line 1 ('A')")
+    site.server.reset()
     left_out(f"{site.url}/b A\n{site.url}/b C\n", tmp_path, "line 2 ('C'): leads to the same URL as", "line 1 ('A')")
     assert len(site.server.requests) == 1
 

@@ -60,6 +60,10 @@ class Entry:
     url: str
     place: str
 
+    @property
+    def name(self) -> str:
+        return plain_name(self.title, self.url)
+
 
 @dataclass(frozen=True)
 class Source:
@@ -92,28 +96,34 @@ async def find_urls(
     sources: dict[str, Source] = {}
     redirected, problems = {}, []
     places = {request_of(source.url): name for name, source in known.items() if source.url is not None}
-    named = sorted((plain_name(entry.title, entry.url), entry.url, entry) for entry in entries)
-    with bar(len(named)) as advance:
-        for name, listed_url, entry in named:
-            http = Connections(timeout)
+    with bar(len(entries)) as advance:
+        for entry in sorted(entries, key=lambda entry: (entry.name, entry.url)):
             try:
-                _check_new(listed_url, places)
-                async with within(SECONDS):
-                    url = await _final(http, listed_url)
-                if url != listed_url:
-                    _check_new(url, places)
+                url = await _last(entry.url, places, timeout)
             except (CatalogueError, Unavailable) as error:
                 problems.append(f"{entry.place}: {error}")
             else:
                 places[request_of(url)] = entry.place
-                free = next(free for free in _numbered(name) if free not in sources and free not in known)
+                free = next(free for free in _numbered(entry.name) if free not in sources and free not in known)
                 sources[free] = Source(entry.title or free, url)
-                if url != listed_url:
-                    redirected[free] = listed_url
-            finally:
-                await http.close()
+                if url != entry.url:
+                    redirected[free] = entry.url
             advance()
     return FoundUrls(dict(sorted(sources.items())), redirected, tuple(problems))
+
+
+async def _last(url: str, places: Mapping[str, str], timeout: float) -> str:
+    """Where a URL leads, if none of the `places` is there. Raises `CatalogueError` or `Unavailable`."""
+    http = Connections(timeout)
+    try:
+        _check_new(url, places)
+        async with within(SECONDS):
+            last = await _final(http, url)
+        if last != url:
+            _check_new(last, places)
+        return last
+    finally:
+        await http.close()
 
 
 def _check_new(url: str, places: Mapping[str, str]) -> None:
