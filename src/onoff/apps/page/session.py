@@ -142,7 +142,7 @@ class DemoSession(ABC):
         journal = self.client.journal
         latest = journal.latest()
         frame, n = self.server.catalogue.frame_length, self.chain.n
-        steps, finished = [*self.history, *self.steps], self._finished()
+        steps = self._all_steps()
         return {
             "private": self.private,
             "habits": self._habits(),
@@ -152,9 +152,9 @@ class DemoSession(ABC):
             "knowledge": None if self.knowledge is None else asdict(self.knowledge),
             "message": "" if latest is None else journal.read_body(latest[1].source).decode("utf-8", "replace"),
             "bytes": {
-                "onoff": sum(step.bytes for step in finished),
-                "everything": frame * n * len(finished),
-                "naive": frame * sum(len(step.naive(n)) for step in finished),
+                "onoff": sum(step.bytes for step in steps),
+                "everything": frame * n * len(steps),
+                "naive": frame * sum(len(step.naive(n)) for step in steps),
             },
             "trouble": self._fault,
         }
@@ -172,12 +172,12 @@ class DemoSession(ABC):
 
     def _habits(self) -> list[float]:
         """How likely each source is to be asked for next, after the last click."""
-        steps = [*self.history, *self.steps]
+        steps = self._all_steps()
         before = self.chain.index(self.queue[-1].source) if self.queue else steps[-1].wanted if steps else None
         return [float(p) for p in (self.prior if before is None else self.chain.P[before])]
 
-    def _finished(self) -> list[PageStep]:
-        return [step for step in (*self.history, *self.steps) if step.bytes]
+    def _all_steps(self) -> list[PageStep]:
+        return [*self.history, *self.steps]
 
     async def _ask(self) -> None:
         """Make the requests of the queue, each when it is due."""
@@ -200,7 +200,7 @@ class DemoSession(ABC):
         while True:
             await self._news.wait()
             self._news.clear()
-            self.knowledge = await asyncio.to_thread(self.observer.observe, self._finished())
+            self.knowledge = await asyncio.to_thread(self.observer.observe, self._all_steps())
             self.tell()
 
 
