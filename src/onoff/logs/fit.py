@@ -26,7 +26,7 @@ from onoff.model.chain import Chain
 from onoff.model.misfit import is_too_small
 from onoff.types import Progress, Units, is_flag, is_number, is_whole, silent
 
-MOST = 1000  # sources: for more no plan is made, and 8 n^2 counts would not fit into memory
+MOST = 1000  # sources: for more no plan is made
 OTHER = "other"
 LARGEST = 1e300
 LEAST = 1e-3  # transitions that a row rests on, if nothing was counted and nothing is added
