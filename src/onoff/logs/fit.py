@@ -248,8 +248,7 @@ def _estimate(file: Path, log: _Counted, told: FitOptions, progress: Progress) -
     weight = np.maximum(contexts.weight[states], LEAST)
     if log.of_a_reader:  # how often each source was read is nobody's business
         weight = np.full(len(weight), weight.mean())
-    runs = [contexts.runs[place] for place in np.flatnonzero(states)]
-    chain = Chain(contexts.rows[states], log.names, weight, runs)
+    chain = contexts.chain(states, log.names, weight)
     counted = vars(log.sources) | vars(found)
     report = Report(
         **{field.name: counted[field.name] for field in fields(Report) if field.name in counted},
