@@ -40,7 +40,7 @@ UNKNOWN = Finding(UNCHECKED, "the chain that was learned is believed: requests t
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Habits that remember `depth` requests: the request x in state z has the probability P[z, x] and leads to step[z, x].
+    """Habits of this `depth`: the request x in state z has the probability P[z, x] and leads to step[z, x].
 
     `weight` are the transitions that rows rest on, None if they were stated as exact.
     """

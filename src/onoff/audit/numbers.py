@@ -6,10 +6,10 @@ A client may draw twice in secret and keep what it likes better. It keeps a thin
 
     p (p[worse things] + p[things no better])
 
-instead. Gamblers bet (`Bets`) that it does so in one of `SHARES` of all steps, and likes larger or smaller numbers (as modulo
-bias does), numbers near the middle or far from it, smaller or larger sets, other sets than that of the step before, or
-sets that hold the next request. The capital of a gambler is multiplied by the ratio of both chances. For an honest
-client the mean of that is 1, so the mean capital of all ever exceeds 1 / a with probability a at most (Ville).
+instead. Gamblers bet (`Bets`) that it does so in one of `SHARES` of all steps, and likes larger or smaller numbers (as
+modulo bias does), numbers near the middle or far from it, smaller or larger sets, other sets than that of the step
+before, or sets that hold the next request. The capital of a gambler is multiplied by the ratio of both chances. For an
+honest client the mean of that is 1, so the mean capital of all ever exceeds 1 / a with probability a at most (Ville).
 
 Nothing rests on silence here: that the numbers of the operating system are random is believed.
 """

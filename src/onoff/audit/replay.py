@@ -8,8 +8,8 @@
 
 The journal's requests and numbers are believed. A client that forges both alike, so that they explain its queries, is
 not found; whoever can forge numbers can forge requests, which every audit believes. That numbers are random is
-believed, too (`numbers` looks for signs that they are not). A step that cannot be made again, because its law, its plan,
-its numbers or its request are missing, is *not checked*, which is not a finding.
+believed, too (`numbers` looks for signs that they are not). A step that cannot be made again, because its law, its
+plan, its numbers or its request are missing, is *not checked*, which is not a finding.
 """
 
 from __future__ import annotations
