@@ -26,7 +26,6 @@ from onoff.audit.bayes import NOTHING, Beliefs, View, hidden_part, infer
 from onoff.audit.clients import Naive, Step, law_step
 from onoff.errors import OnoffError
 from onoff.model.measures import divergence
-from onoff.model.requests import Requests
 from onoff.types import Bar, Floats, Mask, Query, quiet
 
 if TYPE_CHECKING:
@@ -112,8 +111,8 @@ def attack(
     """
     rules, private = _known(promise, seen), np.array([step.private for step in seen])
     with bar(2 * len(seen)) as advance:
-        requests = Requests.of_chain(chain, start)
-        beliefs = infer(requests, private.tolist(), lambda t: _view(seen[t], rules[t]), sensitive, advance)
+        views = (private.tolist(), lambda t: _view(seen[t], rules[t]))
+        beliefs = infer(chain, *views, sensitive, advance, start=start)
     known = None if truth is None else _checked(chain, beliefs, truth)
     there = np.array([step.query is not None for step in seen])
     off, closed = there & ~private, beliefs.sensitive
@@ -122,8 +121,8 @@ def attack(
     hidden = np.flatnonzero(there & (private | bool(closed)))
     moves = [np.abs(beliefs.hidden(reference - beliefs.after, t)).sum() / 2 for t in hidden.tolist()]
     moved = np.abs(beliefs.some_at - beliefs.some_before).mean()  # 0 if there are no sensitive sources
-    # Every factor of M and N is off by less than (n + 8) 2^-53 of itself, and so are the sums of products of them.
-    floats = 8 * len(seen) * (chain.n + 8) * 2.0**-53
+    # Every factor of M and N is off by less than (|Z| + 8) 2^-53 of itself, and so are the sums of products of them.
+    floats = 8 * len(seen) * (len(chain.states) + 8) * 2.0**-53
     return Attack(
         promise=promise,
         beliefs=beliefs,

@@ -28,6 +28,7 @@ from onoff.client.client import Client
 from onoff.client.connect import connect
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.model.chain import Chain
+from onoff.model.requests import request_law
 from onoff.plans.plan import Plan, plan
 from onoff.plans.planner import Planner
 from onoff.plans.store import PlanStore
@@ -72,7 +73,7 @@ class DemoSession(ABC):
     ) -> None:
         if chain.n > MOST_SOURCES:
             raise ChainError(f"the chain has {chain.n} sources: the page shows at most {MOST_SOURCES}")
-        self.chain, self.prior = chain, chain.stationary()
+        self.chain, self.prior = chain, request_law(chain)
         self.queue: deque[Wish] = deque()
         self.sensitive = sensitive
         self.history: list[PageStep] = []  # steps of earlier streams
@@ -199,9 +200,9 @@ class DemoSession(ABC):
 
     def _habits(self) -> list[float]:
         """How likely each source is to be asked for next, after the last click."""
-        steps = [*self.history, *self.steps]
-        before = self.chain.index(self.queue[-1].source) if self.queue else steps[-1].wanted if steps else None
-        return [float(p) for p in (self.prior if before is None else self.chain.P[before])]
+        clicked = [self.chain.index(wish.source) for wish in self.queue]
+        path = [step.wanted for step in self._finished()][-self.chain.depth :] + clicked
+        return [float(p) for p in (self.chain.P[self.chain.state_of(path)] if path else self.prior)]
 
     def _finished(self) -> list[PageStep]:
         return [step for step in (*self.history, *self.steps) if step.bytes]
@@ -249,14 +250,14 @@ class PastSession(DemoSession):
     """The promise `past`: a click is a request, made at once, and sources can be locked.
 
     Each list of sensitive sources has a stream and a journal of its own, since it is public. The server stays the same
-    and remembers earlier streams. So a later stream begins with two full sets.
+    and remembers earlier streams. So a later stream begins with one full set more than habits remember requests.
     """
 
     observer: PastObserver
     stream = 0  # how many there were before this one
 
     def state(self) -> dict[str, Any]:
-        beginning = 0 if self.stream == 0 else max(0, 2 - len(self.steps))
+        beginning = 0 if self.stream == 0 else max(0, 1 + self.chain.depth - len(self.steps))
         return {**super().state(), "stream": self.stream, "beginning": beginning}
 
     async def lock(self, source: str, on: bool) -> None:
