@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from clientstreams import random_habits
 from onoff import Chain, plan
 from onoff.apps.page.beliefs import NONE, BothObserver, PageStep, PastObserver
 from onoff.apps.page.session import BothSession, PastSession, Wish
+from onoff.apps.page.state import Page
 from onoff.audit.files import read_log
 from onoff.errors import ChainError, ContextError, PlanError, SessionError
 from pageprocess import CHAIN, FULL, until
@@ -84,6 +87,46 @@ def test_a_click_is_a_request_and_what_is_believed_about_it_never_changes_but_fo
             assert state["bytes"]["naive"] == frame * (2 * 3 + 4)
             assert state["bytes"]["everything"] == frame * 18
             assert state["message"] == "the latest of a"
+
+    asyncio.run(story())
+
+
+def test_habits_with_memory_show_what_follows_the_last_requests_and_hidden_beliefs_stay():
+    habits = random_habits(3, np.random.default_rng(8))
+
+    async def story():
+        async with PastSession(habits) as session:
+            for source, private in zip("abcacbab", (True, False, False, False, True, False, False, False), strict=True):
+                session.ask(habits.names["abc".index(source)], private)
+                last = [step.wanted for step in session.steps] + [habits.index(wish.source) for wish in session.queue]
+                assert session.state()["habits"] == habits.P[habits.state_of(last[-2:])].tolist()
+            await answered(session)
+            await session.lock("1", True)
+            assert session.state()["beginning"] == 3
+            for source in "010120":
+                session.ask(source, False)
+            await answered(session)
+            steps = [*session.history, *session.steps]
+            assert [step.lag for step in steps] == [0, 0, 1, 2, 0, 1, 2, 3, 0, 0, 0, 1, 2, 3]
+            assert session.knowledge.hidden
+            for hidden in session.knowledge.hidden:
+                assert hidden.ours.rows[3] == pytest.approx(hidden.ours.rows[1], abs=1e-9)
+            before, after = session.knowledge.sensitive.ours
+            assert after == pytest.approx(before, abs=1e-9)
+            assert max(hidden.naive.bits for hidden in session.knowledge.hidden) > 1e-3
+
+    asyncio.run(story())
+
+
+def test_a_page_of_habits_with_memory_has_no_plans_and_says_so():
+    async def story():
+        page = Page(random_habits(3, np.random.default_rng(8)), "habits")
+        with pytest.raises(ChainError, match="the promise `both` needs a Markov chain"):
+            await page.open_both()
+        page.past = SimpleNamespace(sensitive=(), state=dict)
+        await page._compute_costs()
+        assert set(page.costs) == {"past"}
+        assert "both`: it needs a Markov chain" in page.state()["unplanned"]
 
     asyncio.run(story())
 

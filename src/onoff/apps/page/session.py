@@ -173,9 +173,9 @@ class DemoSession(ABC):
 
     def _habits(self) -> list[float]:
         """How likely each source is to be asked for next, after the last click."""
-        steps = self._all_steps()
-        before = self.chain.index(self.queue[-1].source) if self.queue else steps[-1].wanted if steps else None
-        return [float(p) for p in (self.prior if before is None else self.chain.P[before])]
+        clicked = [self.chain.index(wish.source) for wish in self.queue]
+        path = [step.wanted for step in self._all_steps()][-self.chain.depth :] + clicked
+        return [float(p) for p in (self.chain.P[self.chain.state_of(path)] if path else self.prior)]
 
     def _all_steps(self) -> list[PageStep]:
         return [*self.history, *self.steps]
@@ -209,14 +209,14 @@ class PastSession(DemoSession):
     """The promise `past`: a click is a request, made at once, and sources can be locked.
 
     Each list of sensitive sources has a stream and a journal of its own, since it is public. The server stays the same
-    and remembers earlier streams. So a later stream begins with two full sets.
+    and remembers earlier streams. So a later stream begins with one full set more than habits remember requests.
     """
 
     observer: PastObserver
     stream = 0  # how many there were before this one
 
     def state(self) -> dict[str, Any]:
-        beginning = 0 if self.stream == 0 else max(0, 2 - len(self.steps))
+        beginning = 0 if self.stream == 0 else max(0, 1 + self.chain.depth - len(self.steps))
         return {**super().state(), "stream": self.stream, "beginning": beginning}
 
     async def lock(self, source: str, on: bool) -> None:

@@ -82,7 +82,7 @@ function read() {
 
 function drawStream() {
   const { stream, beginning, sensitive } = state.past, locked = sensitive.map((i) => state.names[i]).join(", ");
-  const ahead = beginning === 2 ? ", and its first two requests ask for everything" : beginning === 1 ? ", and one more request asks for everything" : "";
+  const ahead = beginning ? `, and ${beginning === 1 ? "one more request asks" : `${beginning} more requests ask`} for everything` : "";
   const words = stream ? `This is a new stream with ${locked ? `${locked} locked` : "nothing locked"}${ahead}.` : "";
   if ($("stream").textContent !== words) $("stream").textContent = words;
 }
@@ -102,7 +102,7 @@ function draw() {
     document.body.classList.toggle("absent", !there);
     $("mode").setAttribute("aria-labelledby", `tab-${mode}`);
     $("planning").hidden = there;
-    $("planning").textContent = there ? "" : state.planning ? `Planning for ${state.title} …` : "There are no plans for the promise `both`. Open this tab again to make them.";
+    $("planning").textContent = there ? "" : state.planning ? `Planning for ${state.title} …` : state.unplanned;
     for (const name of MODES) {
       $(`tab-${name}`).setAttribute("aria-selected", name === mode);
       $(`tab-${name}`).tabIndex = name === mode ? 0 : -1;
