@@ -211,10 +211,8 @@ def test_check_accepts_habits_with_memory_on_their_own_log_and_refutes_the_chain
     requests = read_log_requests(file, found.chain)
     assert not follows(found.chain, requests.indices, begins=requests.begins).refuted
     assert follows(chain.chain, requests.indices, begins=requests.begins).refuted
-    assert found.report.costs == ()
     assert found.report.misfit[0].both is None
     assert 0 < found.report.misfit[0].past_estimate < 0.1
-    assert "promise past" in found.report.verdict
     assert (found.counts == chain.counts).all()
 
 

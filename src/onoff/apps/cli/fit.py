@@ -212,14 +212,10 @@ def _print_report(report: Report, made: Chain, chain: Path) -> None:
     _print_worth(report, made, chain)
     _print_depths(report)
     _print_misfit(report)
-    if report.costs:
-        costs = ", ".join(f"{cost:.3f}" for cost in report.costs)
-        print(f"least cost of a request of the promise both, of {report.n} messages, 1 to 10 steps after ON: {costs}")
     print(report.verdict)
     if is_too_small(report.transitions, report.n):
         return
-    rates = f"`onoff costs {shlex.quote(str(chain))} --promise past`"
-    print(f"The promise past usually costs less: {rates} says how much." if report.costs else f"{rates} says more.")
+    print(f"`onoff costs {shlex.quote(str(chain))}` says how many.")
     if report.users == 1:
         lasting = requests_until_refit(report.transitions, report.n, len(made.states))
         print(f"This chain lasts for about {lasting:,} requests. Then `onoff check` may call it wrong: fit again.")
@@ -242,18 +238,16 @@ def _print_depths(report: Report) -> None:
         print("what longer memory would change is not known for so many sources (--top)")
         return
     title = f"habits that remember up to so many requests (this chain: --memory {report.memory})"
-    headings = ("requests", "states", "bits a request", "least messages", "a server expects otherwise")
+    headings = ("requests", "states", "bits a request", "least messages", "a server sees otherwise")
     rows = [
         (str(one.memory), str(one.states), "–" if one.bits is None else f"{one.bits:.3f}", f"{one.first_cost:.2f}",
-         f"{one.distance:.1%} (knows {one.order})")
+         f"{one.distance:.1%} if it remembers {one.order}")
         for one in report.depths
     ]  # fmt: skip
     print_table(title, headings, rows)
-    print(f"least messages: at the first OFF step after ON, of {report.n}, by the promise past")
-    print(
-        "a server expects otherwise: in so many requests, if it knows what follows so many; each OFF step since ON "
-        "may tell it that much, twice"
-    )
+    print(f"least messages: of {report.n}, at the first OFF step after ON, by the promise past")
+    print("the last column: how often such a server expects another request than these habits do; an OFF step tells it")
+    print("at most twice the sum of that over the OFF steps since ON (total variation)")
 
 
 def _print_misfit(report: Report) -> None:
