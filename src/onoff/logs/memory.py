@@ -8,9 +8,9 @@ and that of a single request towards 1/n, with s = n times the smoothing. For ea
 readers who are held out, one fold at a time, are likeliest. A context *saves* as many nats as its row makes these
 readers likelier than the row of its suffix does. Savings add up: the likelihood of habits is what all states save.
 
-A context becomes a state if it saves (n - 1) / 2 ln N, which is Schwarz's price of the n - 1 numbers of a row after N
-transitions. The largest savings come first, each with all states that a suffix tree needs for it, while there are at
-most `MOST_STATES`.
+A context becomes a state if it saves more than (n - 1) / 2 ln N, which is Schwarz's price of the n - 1 numbers of a
+row after N transitions. The largest savings come first, each with all states that a suffix tree needs for it, while
+there are at most `MOST_STATES`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def fit_contexts(levels: Sequence[Level], first: Floats, smoothing: float) -> Co
     parts = []
     for level in levels:
         runs = list(map(tuple, level.contexts.tolist()))
-        suffix = np.array([places[run[1:]] for run in runs])
+        suffix = np.array([places[run[1:]] for run in runs], dtype=np.intp)
         towards = [found[suffix - begin] for found in (rows, *held_out)]
         begin = len(places) - 1
         places |= {run: begin + place for place, run in enumerate(runs)}
@@ -154,7 +154,7 @@ def choose_states(contexts: Contexts, depth: int) -> Mask:
     places = {run: place for place, run in enumerate(contexts.runs)}
     states = set(np.flatnonzero(lengths == 1).tolist())
     for place in np.argsort(-saved, kind="stable").tolist():
-        if 1 < lengths[place] <= depth and saved[place] >= price:
+        if 1 < lengths[place] <= depth and saved[place] > price:
             run = contexts.runs[place]
             more = states | {places[run[i:j]] for i, j in combinations(range(len(run) + 1), 2)}
             states = more if len(more) <= MOST_STATES else states

@@ -82,7 +82,7 @@ def fit(
     if given is not None:
         chain = normalise(log[0], given, without or [])
         chain.save(out)
-        print(f"{out}: {_size(chain)}; {log[0]} is a chain, and each of its rows is divided by its sum")
+        print(f"{out}: {chain.n} sources; {log[0]} is a chain, and each of its rows is divided by its sum")
         return
     result = fit_log(
         *log,
@@ -107,7 +107,7 @@ def fit(
     if as_json:
         print_json(result.report)
     else:
-        _print_report(result.report, result.chain, out)
+        _print_report(result.report, out)
 
 
 def _check_out(out: Path, force: bool, memory: str) -> None:
@@ -185,13 +185,7 @@ def normalise(file: Path, data: dict[str, Any], without: Sequence[str] = ()) -> 
     return Chain(left / total[:, None], [names[x] for x in kept], rests_on, again)
 
 
-def _size(chain: Chain) -> str:
-    """Say how large a chain is."""
-    memory = f", {len(chain.states)} states of up to {chain.depth} requests" if chain.depth > 1 else ""
-    return f"{chain.n} sources{memory}"
-
-
-def _print_report(report: Report, made: Chain, chain: Path) -> None:
+def _print_report(report: Report, chain: Path) -> None:
     """Print what was counted, then what the chain, in the file `chain`, is worth, then what privacy costs."""
     from onoff.model.misfit import is_too_small, requests_until_refit
 
@@ -209,7 +203,7 @@ def _print_report(report: Report, made: Chain, chain: Path) -> None:
         "rows that end a sequence: theirs is no source of the chain": report.breaks,
     }
     print_table("the log", ("", "number"), [(name, f"{number:,}") for name, number in rows.items() if number])
-    _print_worth(report, made, chain)
+    _print_worth(report, chain)
     _print_depths(report)
     _print_misfit(report)
     print(report.verdict)
@@ -217,13 +211,14 @@ def _print_report(report: Report, made: Chain, chain: Path) -> None:
         return
     print(f"`onoff costs {shlex.quote(str(chain))}` says how many.")
     if report.users == 1:
-        lasting = requests_until_refit(report.transitions, report.n, len(made.states))
+        states = report.depths[report.memory - 1].states
+        lasting = requests_until_refit(report.transitions, report.n, states)
         print(f"This chain lasts for about {lasting:,} requests. Then `onoff check` may call it wrong: fit again.")
 
 
-def _print_worth(report: Report, made: Chain, chain: Path) -> None:
+def _print_worth(report: Report, chain: Path) -> None:
     unseen = f"nobody made {report.unseen_cells:.2%} of the {report.n}² possible transitions"
-    print(f"{chain}: {_size(made)}, smoothing {report.smoothing:g}; {unseen}")
+    print(f"{chain}: {report.n} sources, smoothing {report.smoothing:g}; {unseen}")
     if report.dead_ends:
         print(f"never followed by anything, so a new sequence starts after them: {', '.join(report.dead_ends)}")
     bits = "some of their transitions are called impossible; use --smoothing"
