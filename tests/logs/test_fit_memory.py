@@ -211,10 +211,8 @@ def test_check_accepts_habits_with_memory_on_their_own_log_and_refutes_the_chain
     requests = read_log_requests(file, found.chain)
     assert not follows(found.chain, requests.indices, begins=requests.begins).refuted
     assert follows(chain.chain, requests.indices, begins=requests.begins).refuted
-    assert found.report.costs == ()
     assert found.report.misfit[0].both is None
     assert 0 < found.report.misfit[0].past_estimate < 0.1
-    assert "promise past" in found.report.verdict
     assert (found.counts == chain.counts).all()
 
 
@@ -254,7 +252,6 @@ def test_the_command_shows_what_memory_costs_and_writes_it(tmp_path):
     write(walks_of(markov(4, 2, rng), 100, 60, rng), tmp_path / "log.txt")
     shown = call("fit", "log.txt", "--memory", "auto", cwd=tmp_path, check=True).stdout
     found = Chain.load(tmp_path / "habits.json")
-    assert f"habits.json: 4 sources, {len(found.states)} states of up to 2 requests" in shown
     assert "(this chain: --memory 2)" in shown
     report = json.loads(call("fit", "log.txt", "-o", "a.json", "--memory", "3", "--json", cwd=tmp_path).stdout)
     assert [one["memory"] for one in report["depths"]] == [1, 2, 3]
@@ -263,8 +260,8 @@ def test_the_command_shows_what_memory_costs_and_writes_it(tmp_path):
         assert f"{one['first_cost']:.2f}" in shown
     [second] = [one for one in report["depths"] if one["memory"] == 2]
     assert second["first_cost"] == pytest.approx(found.P.max(axis=0).sum())
-    again = call("fit", "habits.json", "-o", "again.json", cwd=tmp_path, check=True).stdout
-    assert f"again.json: 4 sources, {len(found.states)} states of up to 2 requests" in again
+    assert second["states"] == len(found.states) > 4
+    call("fit", "habits.json", "-o", "again.json", cwd=tmp_path, check=True)
     assert np.abs(Chain.load(tmp_path / "again.json").P - found.P).max() < 1e-15
     call("fit", "habits.json", "-o", "less.json", "--without", "s0", cwd=tmp_path, check=True)
     less = Chain.load(tmp_path / "less.json")
@@ -272,6 +269,14 @@ def test_the_command_shows_what_memory_costs_and_writes_it(tmp_path):
     for state, row in zip(less.states, less.P, strict=True):
         kept = found.P[found.states.index(tuple(x + 1 for x in state)), 1:]
         assert row == pytest.approx(kept / kept.sum())
+
+
+def test_a_log_too_short_for_contexts_gives_a_chain(tmp_path):
+    for words in ("a b\n", "a b a\n", "a b\nb a\n"):
+        (tmp_path / "log.txt").write_text(words)
+        found = fit(tmp_path / "log.txt", memory="auto")
+        assert (found.chain.depth, found.report.memory) == (1, 1)
+        assert fit(tmp_path / "log.txt", memory=3).chain == found.chain
 
 
 def test_memory_that_cannot_be_had_is_refused_before_the_work(tmp_path):
