@@ -8,7 +8,7 @@ was made on another machine or by another version, and is left out.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -19,11 +19,11 @@ import numpy as np
 
 from onoff.audit.files import Journal, json_lines, readable, source_set, whole
 from onoff.audit.habits import serve
-from onoff.audit.law import Law, LawLine, Pairs
+from onoff.audit.law import Law, LawLine
 from onoff.audit.rules import due_steps
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
-from onoff.types import Query, RandBelow, Units
+from onoff.types import Units
 
 
 def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Iterator[LawLine]:
@@ -101,7 +101,7 @@ def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Se
 
 
 def sets_with_masses(data: Mapping[str, Any], n: int) -> Law:
-    """The law of a record or of a plan file."""
+    """The law of a record."""
     law = Law(tuple(source_set(query, n) for query in data["sets"]), tuple(map(whole, data["masses"])))
     if not law.denominator or len(law.sets) != len(law.masses):
         raise ValueError(f"{len(law.sets)} sets have {len(law.masses)} masses, which sum to {law.denominator}")
@@ -114,22 +114,6 @@ def _array(numbers: Any) -> Units:
     if found.ndim != 1 or found.dtype != np.int64:
         raise ValueError("a list of whole numbers is needed")
     return found
-
-
-def drawn(draw: Callable[[RandBelow], Iterable[int]], randbelow: RandBelow) -> tuple[Query, Pairs]:
-    """Let an exhibit draw: the set, and the numbers that it asked for."""
-    numbers: list[tuple[int, int]] = []
-
-    def noted(bound: int) -> int:
-        numbers.append((bound, randbelow(bound)))
-        return numbers[-1][1]
-
-    return tuple(draw(noted)), tuple(numbers)
-
-
-def always(number: int) -> RandBelow:
-    """A source of one number only."""
-    return lambda bound: min(number, bound - 1)
 
 
 def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:

@@ -78,7 +78,8 @@ class HabitsStatus:
                     "is asked, else everything is asked for to the end"
                 )
             case "known":
-                return "queries are drawn with the chain, which is fitted again from what the server sees"
+                gain = f"a better model gains {self.bits:.2f} bits a request"
+                return f"queries are drawn with the chain, and the fuse is whole: {gain}"
             case _ if self.blown:
                 return (
                     f"your requests DO NOT FOLLOW the chain (a better model gains {self.bits:.1f} bits a request), so "
