@@ -26,7 +26,7 @@ while a race has
     interval     [low, high], its 95 % interval
     lower_bound  what no scheme can go below
 
-The audit reads files by its own rules (`onoff.audit.planfile`).
+The audit checks the plan object, and reads of its file the certificate alone.
 """
 
 from __future__ import annotations
