@@ -101,6 +101,7 @@ def test_habits_with_memory_show_what_follows_the_last_requests_and_hidden_belie
                 last = [step.wanted for step in session.steps] + [habits.index(wish.source) for wish in session.queue]
                 assert session.state()["habits"] == habits.P[habits.state_of(last[-2:])].tolist()
             await answered(session)
+            assert session.state()["habits"] == habits.P[habits.state_of((0, 1))].tolist()
             await session.lock("1", True)
             assert session.state()["beginning"] == 3
             for source in "010120":
