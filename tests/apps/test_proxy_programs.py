@@ -110,7 +110,7 @@ def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins
             asked = sorted(NAMES.index(path[1:-4]) for path in paths)
             seen.append({"time": step, "step": step, "sources": asked, "client": "127.0.0.1"})
         page = httpx.get(proxy.url).text
-        assert "18, " in page
+        assert "18 requests, " in page
         assert "DO NOT FOLLOW" not in page
     assert any(len(line["sources"]) < 10 for line in seen[1:])
     stream = json.loads((tmp_path / "laws").read_text().splitlines()[0])["stream"]
