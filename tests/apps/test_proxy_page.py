@@ -104,7 +104,7 @@ def test_the_page_shows_nothing_of_what_is_hidden(world):
     assert page_after(world, FULL, "here") == page_after(world, other, "there")
 
     def promise(found, _):
-        return f"<p>You read {NAMES[found.state.previous]} last</p>"
+        return f"<p>You read {NAMES[found.state.last]} last</p>"
 
     with planted((status_page, "_promise", promise)):
         assert page_after(world, FULL, "this") != page_after(world, other, "that")
