@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -16,6 +17,7 @@ from onoff import Chain, connect, connect_sync, httpx_transport
 from onoff.client import programs
 from onoff.client.queue import AGAIN, NotBegun
 from onoff.client.status import snapshot
+from onoff.client.sync import LoopThread
 from onoff.errors import OnoffError, TransportError, Unavailable
 from recordingserver import RecordingServer, reply
 
@@ -125,6 +127,27 @@ def test_a_program_without_async_gets_the_same_from_any_thread(world):
     assert [answer.content for answer in answers] == [BODIES[name] for name in wanted]
     assert sorted(int(answer.headers["onoff-step"]) for answer in answers) == list(range(20))
     assert snapshot(world.directory / "journal").memory.gap is False  # the end was a clean one
+
+
+def test_threads_that_ask_first_at_the_same_time_open_one_client(world):
+    begun, opened, start = threading.Semaphore(0), [], LoopThread.open
+
+    def open_late(self):
+        """Returns when all threads ask, if they can."""
+        opened.append(self)
+        for _ in range(5):
+            assert begun.acquire(timeout=60)
+        return start(self)
+
+    def read(name):
+        begun.release(1 + 4 * len(opened))  # a second one that opens must not wait for ever
+        return http.get(url(world, name)).status_code
+
+    with planted((LoopThread, "open", open_late)), ThreadPoolExecutor(5) as pool:
+        http = httpx.Client(transport=httpx_transport(connect(**settings(world))))
+        assert list(pool.map(read, NAMES)) == [200] * 5
+        http.close()
+    assert len(opened) == 1
 
 
 def test_many_tasks_make_their_steps_one_after_the_other(world):
