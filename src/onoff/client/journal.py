@@ -42,9 +42,10 @@ from onoff.client.disk import (
 from onoff.client.habits import chain_row, new_state, public_state
 from onoff.client.laws import numbers_text
 from onoff.client.memory import Memory, parse_keep
+from onoff.client.message import failure_end
 from onoff.client.protocol import Begun, State
 from onoff.client.rollback import RollbackGuard, lock_beside
-from onoff.client.transports import Answer
+from onoff.client.transports import FAILURE_SECONDS, Answer, fails
 from onoff.errors import AFRESH, JournalError, SessionError
 from onoff.files import read_rows, sync_directory
 from onoff.model.chain import Chain
@@ -59,7 +60,8 @@ class Journal:
     A journal is made for one promise ("all", "past" or "both") and one set of sensitive sources, and keeps them.
     The public state after the newest query (`onoff.past.PublicState`) is kept in `meta`; the promise "both" has none.
     Each chain that was ever used is a row of `chains`, with the first step that it may serve; an empty one says that
-    habits are learned anew. `ended` is when the newest finished step ended, in seconds since 1970.
+    habits are learned anew. `ended` is when the newest finished step ended, in seconds since 1970. `failures` has for
+    each source that failed until when that is its answer, in the same seconds.
 
     `unwritten` is the step of the oldest message that its caller has not put into a file yet; None if no caller says
     so. What is replaced stays on disk until the messages before it are written: after a kill the next process does it.
@@ -112,6 +114,8 @@ class Journal:
                 self._members = {row["source"]: Member.of_row(row) for row in read_rows(self._database, "members")}
                 newest = next(self.steps(self.state.step - 1), None)
                 self.ended = None if newest is None else newest.ended
+                failed = [member for member in self._members.values() if fails(member.status)]
+                self.failures = {member.source: failure_end(self._received(member)) for member in failed}
             except BaseException:
                 self.close()
                 raise
@@ -188,7 +192,7 @@ class Journal:
         # What is replaced stays for a step longer than its message usually waits: how long files take does not show.
         oldest = self.state.step if self.unwritten is None else max(0, min(self.unwritten, self.state.step - 1))
         try:
-            with self._transaction(state, {"unwritten": str(oldest)}) as database:
+            with self._transaction(state, {"unwritten": str(oldest), "servers": answer.notes}) as database:
                 database.execute("DELETE FROM replaced WHERE until <= ?", (oldest,))
                 for source in [s for s in before if s not in whole and members[s] != before[s]]:  # no longer held
                     write_row(database, "members", members[source].row(self.read_body(source)))
@@ -204,6 +208,9 @@ class Journal:
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
                 self._members, self.ended = members, ended
+                failed = {source for source in contents if fails(members[source].status)}
+                others = {source: end for source, end in self.failures.items() if source not in contents}
+                self.failures = {**others, **dict.fromkeys(failed, failure_end(done))}
         if state.step % ERASE == 0:
             self.erase()
 
@@ -236,6 +243,25 @@ class Journal:
                     for step in steps:
                         write_row(database, "steps", replace(step, request=None, next=None, numbers=None).row)
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # its log has them still
+
+    def _received(self, member: Member) -> Step:
+        """The step in which a member was received."""
+        return next(self.steps(member.step))
+
+    @property
+    def notes(self) -> str:
+        """What the transport remembers of servers, as it came with the last answer."""
+        return self._meta.get("servers", "")
+
+    def failure(self, source: int) -> tuple[Step, Member] | None:
+        """The step in which a source failed, and its member; None if it has not failed lately.
+
+        Failures of all members of an answer are noted alike, and asking for one does not ask a server.
+        """
+        if not 0 < self.failures.get(source, 0.0) - time.time() <= FAILURE_SECONDS:
+            return None
+        member = self._members[source]
+        return self._received(member), member
 
     def latest(self) -> tuple[Step, Member] | None:
         """The last finished step, and its wanted member; None if no step was finished."""

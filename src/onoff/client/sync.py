@@ -13,9 +13,10 @@ from collections.abc import Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from onoff.client.client import NOT_OPEN, Client, Message
+from onoff.client.client import NOT_OPEN, Client
 from onoff.client.connect import Settings, with_settings
 from onoff.client.habits import HabitsStatus
+from onoff.client.message import Message
 from onoff.client.protocol import look_one_ahead
 from onoff.errors import SessionError
 
@@ -77,7 +78,7 @@ class SyncClient:
     def play(self, items: Iterable[tuple[str, bool]]) -> Iterator[Message]:
         """As `Client.play`. Between two of its requests other threads may make theirs, if the promise is "past"."""
         for request in look_one_ahead(items, self._client.journal.promise):
-            yield self._wait(self._client.ask(*request))
+            yield self._wait(self._client.ask(*request, decided=True))
 
     @property
     def names(self) -> tuple[str, ...]:

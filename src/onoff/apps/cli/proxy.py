@@ -24,6 +24,7 @@ from onoff.apps.cli.options import (
     Sensitive,
     Server,
     Urls,
+    UserAgent,
     parse_sources,
     parse_switch,
 )
@@ -68,6 +69,7 @@ def proxy(
     record: Record = None,
     cache: Cache = None,
     keep: Keep = None,
+    user_agent: UserAgent = None,
     delay: Delay = 0.05,
     deadline: Deadline = None,
 ) -> None:
@@ -91,7 +93,7 @@ def proxy(
     client = connect(
         chain, server=server, urls=urls, journal=path, promise=promise, sensitive=parse_sources(sensitive),
         record=record, cache=cache, keep=keep, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
-        relearn=relearn,
+        relearn=relearn, user_agent=user_agent,
     )  # fmt: skip
     if not is_loopback(host):
         note(

@@ -18,7 +18,8 @@ from onoff.apps.proxy import status_page
 from onoff.apps.proxy.guard import is_outside_navigation, refusal
 from onoff.apps.proxy.queue import RequestQueue
 from onoff.apps.proxy.responses import error_response, message_response, text_response
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
+from onoff.client.message import Message
 from onoff.errors import JournalError, OnoffError
 from onoff.server.limits import connection_limit, read_body
 from onoff.server.problems import Problem

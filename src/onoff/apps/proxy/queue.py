@@ -23,7 +23,8 @@ import logging
 from collections import deque
 from dataclasses import dataclass, replace
 
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
+from onoff.client.message import Message
 from onoff.errors import JournalError, OnoffError, SourceError, TransportError
 from onoff.files import told
 
@@ -46,10 +47,11 @@ class NotBegun(OnoffError):
 
 @dataclass(frozen=True)
 class _Request:
-    """A request that waits, with the status of the moment at which it came."""
+    """A request that waits, with the status of its arrival. `due`: one less of those to come is ON for that."""
 
     source: str
     private: bool
+    due: bool
     answer: asyncio.Future[Message]
 
 
@@ -128,8 +130,9 @@ class RequestQueue:
         if len(self._waiting) >= self._longest:
             self._require_full_set()
             raise TurnedAway(f"{self._longest} requests are waiting: ask again later")
-        private = self._private or (self._full_sets_due > 0 and not self._learns)
-        request = _Request(source, private, asyncio.get_running_loop().create_future())
+        due = self._full_sets_due > 0
+        private = self._private or (due and not self._learns)
+        request = _Request(source, private, due, asyncio.get_running_loop().create_future())
         self._full_sets_due = max(0, self._full_sets_due - 1)
         if self._full_sets_due == 0 and self.client.journal.memory.owed:
             with contextlib.suppress(JournalError):  # then a kill makes full sets due that were paid already
@@ -232,7 +235,7 @@ class RequestQueue:
         ready = journal.state
         try:
             # Not `get`: what the origin says instead of a message is an answer, too.
-            [message] = [message async for message in self.client.play([(request.source, request.private)])]
+            message = await self.client.ask(request.source, private=request.private)
         except Exception as error:
             if journal.state is not ready:
                 raise
@@ -240,7 +243,17 @@ class RequestQueue:
                 raise NotBegun(_words(error)) from error
             self._cover_gap()
             raise
+        if journal.state is ready and request.due:
+            self._pass_on()
         return message
+
+    def _pass_on(self) -> None:
+        """Let another request be ON in place of one that made no step, since the journal knew its failure."""
+        for place, waiting in enumerate(self._waiting):
+            if not (waiting.private or self._learns):
+                self._waiting[place] = replace(waiting, private=True, due=True)
+                return
+        self._full_sets_due += 1
 
     def _cover_gap(self) -> None:
         """Make the request after the one under way ON if it waits already. One to come is: who asked is told."""

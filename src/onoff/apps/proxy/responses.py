@@ -20,7 +20,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from onoff.apps.proxy.queue import RETRY_SECONDS, NotBegun, TurnedAway
-from onoff.client.client import Message
+from onoff.client.message import Message
+from onoff.client.transports import fails
 from onoff.errors import ContextError, OnoffError, RefusedByServer, TransportError
 from onoff.files import told
 from onoff.text import plain
@@ -32,7 +33,6 @@ AGAIN = f"The servers are asked again, unchanged, in {RETRY_SECONDS} seconds or 
 PIECE = 2**20  # bytes of a long body that are handed over at a time
 UNREAD_BYTES = 2**27  # of all bodies that are being handed over
 FAILED = 424  # in place of every status after which programs ask again
-NOT_OURS = (304, 407, 408, 421, 425, 429)  # about a connection, a condition or a pace, not about the source
 GUARD = {
     "content-security-policy": "default-src 'none'; sandbox; form-action 'none'; base-uri 'none'; "
     "frame-ancestors 'none'",
@@ -84,7 +84,7 @@ async def message_response(message: Message, method: str, held: list[str], broke
         return text_response(404, "nothing has been published for this source yet; the step was made")
     if safe_status(status) != status:
         words = plain(message.body) if kind == "text/plain" else ""
-        return text_response(status, f"the origin answered {status}; the step was made. {words}".rstrip())
+        return text_response(status, f"{message.error} {words}".rstrip())
     tag = await asyncio.to_thread(_tag, status, kind, message.body)
     made = "on" if message.private else "off"
     headers = {**GUARD, "etag": tag, "onoff-step": str(message.step), "onoff-status": made}
@@ -120,7 +120,7 @@ def error_response(error: Exception) -> Response:
 
 def safe_status(status: int) -> int:
     """The status that is handed on: one after which no program asks again by itself."""
-    return status if 200 <= status < 500 and status not in NOT_OURS else FAILED
+    return FAILED if fails(status) else status
 
 
 def text_response(status: int, words: str, headers: dict[str, str] | None = None) -> Response:
