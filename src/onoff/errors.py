@@ -206,7 +206,7 @@ class SourceError(OnoffError):
     """The server has no message for the wanted source; the step is finished.
 
     `status`, `body` and `content_type` are what the server said. `until` is set if people and programs ask again after
-    such a failure: until then, in seconds since 1970, it is the answer to every request for the source, without a step.
+    such a failure: until then, in seconds since 1970, it is the answer to all who ask for the source, without a step.
     """
 
     exit_code = NO_MESSAGE
@@ -218,7 +218,7 @@ class SourceError(OnoffError):
     def python_advice(self) -> str:
         if self.until is None:
             return ""
-        return f"Until {time.strftime('%H:%M:%S', time.localtime(self.until))} no server is asked for it again."
+        return f"Until {time.strftime('%H:%M:%S', time.localtime(self.until))} who asks for it again gets this answer."
 
 
 class WireError(OnoffError, ValueError):

@@ -207,8 +207,8 @@ class Client:
         If it is not said, the request is ON; in a journal with sensitive sources it is OFF, since these are hidden
         whether it is ON or OFF. `next` is for the promise "both" alone: after an OFF query one is bound to it, and
         without it the request is made ON. So is one at the start of a journal. Raises `SourceError` if a web server has
-        no message for the source. The step is then finished like any other. If the source has failed a short time ago,
-        the same error is raised without a step.
+        no message for the source. The step is then finished like any other. If you ask for it again within minutes, the
+        same error is raised without a step.
         """
         return (await self.ask(source, next, private)).delivered()
 
@@ -265,8 +265,9 @@ class Client:
     ) -> Message:
         """As `get`; for a source without a message, a message with its `error` set.
 
-        Draws the query, puts it on disk, and completes the step. A request for a source that failed lately may be made
-        because of that. So it is not made, unless it was `decided` on before, or was announced.
+        Draws the query, puts it on disk, and completes the step. A request for a source that has failed when it was
+        asked for a short time ago may be made because of that: it is no step, unless it was `decided` on or announced
+        before.
         """
         check_call(source, next, private)
         async with self._in_turn() as drawing:

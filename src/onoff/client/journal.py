@@ -45,7 +45,7 @@ from onoff.client.memory import Memory, parse_keep
 from onoff.client.message import failure_end
 from onoff.client.protocol import Begun, State
 from onoff.client.rollback import RollbackGuard, lock_beside
-from onoff.client.transports import FAILURE_SECONDS, Answer, fails
+from onoff.client.transports import FAILURE_SECONDS, Answer
 from onoff.errors import AFRESH, JournalError, SessionError
 from onoff.files import read_rows, sync_directory
 from onoff.model.chain import Chain
@@ -60,8 +60,7 @@ class Journal:
     A journal is made for one promise ("all", "past" or "both") and one set of sensitive sources, and keeps them.
     The public state after the newest query (`onoff.past.PublicState`) is kept in `meta`; the promise "both" has none.
     Each chain that was ever used is a row of `chains`, with the first step that it may serve; an empty one says that
-    habits are learned anew. `ended` is when the newest finished step ended, in seconds since 1970. `failures` has for
-    each source that failed until when that is its answer, in the same seconds.
+    habits are learned anew. `ended` is when the newest finished step ended, in seconds since 1970.
 
     `unwritten` is the step of the oldest message that its caller has not put into a file yet; None if no caller says
     so. What is replaced stays on disk until the messages before it are written: after a kill the next process does it.
@@ -114,8 +113,8 @@ class Journal:
                 self._members = {row["source"]: Member.of_row(row) for row in read_rows(self._database, "members")}
                 newest = next(self.steps(self.state.step - 1), None)
                 self.ended = None if newest is None else newest.ended
-                failed = [member for member in self._members.values() if fails(member.status)]
-                self.failures = {member.source: failure_end(self._received(member)) for member in failed}
+                late = read_rows(self._database, "steps", "WHERE ended > ?", time.time() - FAILURE_SECONDS)
+                self._failures = [(step, step.failures) for step in map(Step.of_row, late)]
             except BaseException:
                 self.close()
                 raise
@@ -202,15 +201,14 @@ class Journal:
                 for source in {source for (source,) in unheld} - contents.keys():
                     self._replace(members[source], None)
                 [step] = self.steps(self.state.step)
-                received = json.dumps([(s, cache.version_of(c), members[s].length) for s, c in whole.items()])
+                received = json.dumps([members[s].noted(cache.version_of(c)) for s, c in whole.items()])
                 done = replace(step, ended=ended, bytes=answer.size, received=received, cache=self._limit)
                 write_row(database, "steps", done.row)
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
                 self._members, self.ended = members, ended
-                failed = {source for source in contents if fails(members[source].status)}
-                others = {source: end for source, end in self.failures.items() if source not in contents}
-                self.failures = {**others, **dict.fromkeys(failed, failure_end(done))}
+                still = [(step, found) for step, found in self._failures if failure_end(step) > ended]
+                self._failures = [*still, (done, done.failures)] if done.failures else still
         if state.step % ERASE == 0:
             self.erase()
 
@@ -244,24 +242,22 @@ class Journal:
                         write_row(database, "steps", replace(step, request=None, next=None, numbers=None).row)
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # its log has them still
 
-    def _received(self, member: Member) -> Step:
-        """The step in which a member was received."""
-        return next(self.steps(member.step))
-
     @property
     def notes(self) -> str:
         """What the transport remembers of servers, as it came with the last answer."""
         return self._meta.get("servers", "")
 
-    def failure(self, source: int) -> tuple[Step, Member] | None:
-        """The step in which a source failed, and its member; None if it has not failed lately.
+    def failure(self, source: int) -> tuple[Step, int] | None:
+        """The newest step in which a source was wanted and failed, with its status; None if that is not late enough.
 
-        Failures of all members of an answer are noted alike, and asking for one does not ask a server.
+        Failures of all members of an answer are noted alike: which of them was wanted, only the request says.
         """
-        if not 0 < self.failures.get(source, 0.0) - time.time() <= FAILURE_SECONDS:
-            return None
-        member = self._members[source]
-        return self._received(member), member
+        found, moment = None, time.time()
+        for step, failures in self._failures:
+            is_late = 0 < failure_end(step) - moment < 2 * FAILURE_SECONDS  # more: the clock was set back
+            if is_late and step.request == source and source in failures:
+                found = step, failures[source]
+        return found
 
     def latest(self) -> tuple[Step, Member] | None:
         """The last finished step, and its wanted member; None if no step was finished."""

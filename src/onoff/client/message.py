@@ -39,17 +39,18 @@ class Message:
         """The wanted message of a finished step, with its `error` set if it is none."""
         name, error = names[member.source], None
         if member.status != 200:
-            error = _failure(name, step, member, "the request counts as made, with its query", body)
-        made = step.step, step.private, step.made_private, tuple(names[i] for i in step.query)
+            made = "the request counts as made, with its query"
+            error = _failure(name, step, member.status, made, body, member.content_type)
         about = member.round, error, member.status, member.content_type
-        return cls(name, body, *made, *about, unchanged=member.step != step.step)
+        return cls(name, body, *_made(names, step), *about, unchanged=member.step != step.step)
 
     @classmethod
-    def failed(cls, names: tuple[str, ...], step: Step, member: Member) -> Message:
-        """The failure that a source had in an earlier step, whatever was wanted there. It has no body."""
-        name, made = names[member.source], (step.step, step.private, step.made_private)
-        error = _failure(name, step, member, f"that was in step {step.step}, and no other was made now")
-        return cls(name, b"", *made, tuple(names[i] for i in step.query), member.round, error, member.status)
+    def failed(cls, names: tuple[str, ...], step: Step, status: int) -> Message:
+        """The failure of what was wanted in an earlier step. It has no body."""
+        assert step.request is not None, "a request that is late is not erased"
+        name = names[step.request]
+        error = _failure(name, step, status, f"that was in step {step.step}, and no other was made now")
+        return cls(name, b"", *_made(names, step), None, error, status)
 
     def delivered(self) -> Message:
         """The message itself, or its error raised."""
@@ -63,10 +64,15 @@ def failure_end(step: Step) -> float:
     return (step.ended or 0.0) + FAILURE_SECONDS
 
 
-def _failure(name: str, step: Step, member: Member, made: str, body: bytes = b"") -> SourceError:
-    words = f"the server answered {member.status} for {name!r}" + (NOT_HELD if member.status == 304 else "")
-    if member.status == 504:
-        words = f"the server did not answer for {name!r} (504)"  # its own words, or the client's
-    until = failure_end(step) if fails(member.status) else None
-    about = {"body": body, "content_type": member.content_type if body else None, "until": until}
-    return SourceError(f"{words}; {made}", status=member.status, **about)
+def _made(names: tuple[str, ...], step: Step) -> tuple[int, bool, bool, tuple[str, ...]]:
+    return step.step, step.private, step.made_private, tuple(names[i] for i in step.query)
+
+
+def _failure(
+    name: str, step: Step, status: int, made: str, body: bytes = b"", content_type: str | None = None
+) -> SourceError:
+    words = f"the server answered {status} for {name!r}" + (NOT_HELD if status == 304 else "")
+    if status == 504:  # a server's own word, or the client's for one that is silent
+        words = f"the server did not answer for {name!r} (504)"
+    until = failure_end(step) if fails(status) else None
+    return SourceError(f"{words}; {made}", status=status, body=body, content_type=content_type, until=until)

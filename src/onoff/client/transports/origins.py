@@ -62,7 +62,7 @@ class Origins:
     def rest(self, origin: str) -> int | None:
         """The status with which an origin that must not be asked now has said so; None if it may be asked."""
         status, until = self.resting.get(origin, (0, 0))
-        if 0 < until - time.time() <= FAILURE_SECONDS:
+        if 0 < until - time.time() < 2 * FAILURE_SECONDS:  # more: the clock was set back
             return status
         self.resting.pop(origin, None)
         return None
