@@ -25,7 +25,6 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -62,28 +61,6 @@ SILENT = 504  # the status of a source whose server does not answer
 ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,256}"')
 TYPE = re.compile(r"[\x20-\x7e]{1,200}")
 FIELDS = {"etag": "if-none-match", "modified": "if-modified-since"}
-
-
-@dataclass
-class Asked:
-    """What is asked for in a step: the versions of its sources that are held, and until when (on the loop's clock).
-
-    `found` has the answers. `silent` says why origins did not answer in the newest round.
-    """
-
-    step: int
-    held: dict[int, str | None]
-    ends: float
-    found: dict[int, Content] = field(default_factory=dict)
-    silent: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def missing(self) -> list[int]:
-        return [source for source in self.held if source not in self.found]
-
-    @property
-    def left(self) -> float:
-        return max(0.0, self.ends - asyncio.get_running_loop().time())
 
 
 class HttpTransport:
@@ -169,63 +146,69 @@ class HttpTransport:
         ends = asyncio.get_running_loop().time() + self._deadline
         while True:
             with suppress(MixedAnswers):
-                contents = await self._contents(Asked(step, versions, ends))
+                contents = await self._contents(step, versions, ends)
                 await self._http.settle()
                 return Answer(contents, sum(content.size for content in contents), self.notes)
 
     async def close(self) -> None:
         await self._http.close()
 
-    async def _contents(self, asked: Asked) -> tuple[Content, ...]:
-        """Ask in rounds. The round after a pause leaves out the origins that are asked only once."""
-        sources, silent = asked.missing, {}
+    async def _contents(self, step: int, held: dict[int, str | None], ends: float) -> tuple[Content, ...]:
+        """Ask in rounds. Origins that are asked only once are left out after the first."""
+        found: dict[int, Content] = {}
+        silent: dict[str, str] = {}
+        loop, sources = asyncio.get_running_loop(), list(held)
         for attempt in range(self._attempts):
             pause = self._backoff * 2 ** (attempt - 1) if attempt else 0.0
-            if not sources or pause >= asked.left:
+            if not sources or loop.time() + pause >= ends:
                 break
             await asyncio.sleep(pause)
-            await self._round(asked, sources)
-            silent.update(asked.silent)
-            sources = [s for s in asked.missing if not self._origins.is_short(self._places[s], asked.step)]
-        unanswered = {self._places[source] for source in asked.missing}
-        for origin in {self._places[source] for source in asked.held}:
-            self._origins.note(origin, asked.step, origin not in unanswered)
+            silent |= await self._round(step, sources, held, found, ends - loop.time())
+            sources = [s for s in held if s not in found and not self._origins.is_short(self._places[s], step)]
+        unanswered = {self._places[source] for source in held.keys() - found.keys()}
+        for origin in {self._places[source] for source in held}:
+            self._origins.note(origin, step, origin not in unanswered)
         return tuple(
-            asked.found.get(source) or _failure(SILENT, silent.get(self._places[source], "there was no time left"))
-            for source in asked.held
+            found.get(source) or _failure(SILENT, silent.get(self._places[source], "there was no time left"))
+            for source in held
         )
 
-    async def _round(self, asked: Asked, sources: list[int]) -> None:
-        """Ask for these sources. Each origin has a share of the time that is left, by the number of its sources."""
+    async def _round(
+        self, step: int, sources: list[int], held: dict[int, str | None], found: dict[int, Content], seconds: float
+    ) -> dict[str, str]:
+        """Ask for sources, and put what is `found` there. Each origin has a share of the time, by its sources.
+
+        Returns why origins did not answer.
+        """
         origins = Counter(self._places[source] for source in sources)
-        shares = {origin: asked.left * count / len(sources) for origin, count in origins.items()}
-        loop, asked.silent, spoken = asyncio.get_running_loop(), {}, set()
+        shares = {origin: seconds * count / len(sources) for origin, count in origins.items()}
+        silent: dict[str, str] = {}
+        loop, spoken = asyncio.get_running_loop(), set()
         for source in sources:
             origin = self._places[source]
-            if origin in asked.silent:
+            if origin in silent:
                 continue
-            began = loop.time()
+            began, room = loop.time(), self._answer_limit - sum(len(content.body) for content in found.values())
             try:
-                async with asyncio.timeout(self._origins.seconds(origin, asked.step, shares[origin])):
+                async with asyncio.timeout(self._origins.seconds(origin, step, shares[origin])):
                     await asyncio.sleep(PAUSE if origin in spoken else 0.0)
-                    asked.found[source] = await self._content(source, asked)
+                    found[source] = await self._content(source, min(self._limit, room), held[source])
             except TimeoutError:
-                asked.silent[origin] = f"{origin} did not answer in time (--deadline)"
+                silent[origin] = f"{origin} did not answer in time (--deadline)"
             except Unavailable as error:
-                asked.silent[origin] = str(error)
+                silent[origin] = str(error)
             spoken.add(origin)
             shares[origin] -= loop.time() - began
+        return silent
 
-    async def _content(self, source: int, asked: Asked) -> Content:
+    async def _content(self, source: int, limit: int, held: str | None) -> Content:
         """What a server has for one URL. "Not modified" is a message like any other status, unless it was asked for."""
-        origin, url = self._places[source], self._urls[source]
+        origin = self._places[source]
         resting = self._origins.rest(origin)
         if resting is not None:
             return _failure(resting, f"{origin} wants to be left alone for a while")
-        room = self._answer_limit - sum(len(content.body) for content in asked.found.values())
-        limit, held = min(self._limit, room), asked.held[source]
         try:
-            reply = await self._ask(url, limit, held)
+            reply = await self._ask(self._urls[source], limit, held)
             body = await _decoded(reply, limit)
         except BrokenAnswer as error:
             return _failure(BROKEN, str(error))
