@@ -472,6 +472,31 @@ def test_for_every_program_that_got_no_message_one_request_to_come_is_on(own):
     assert made == [("sports", False), ("weather", False), ("weather", True), ("weather", True), ("news", False)]
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_a_request_without_a_step_leaves_it_to_the_next_one_to_be_on(world, together):
+    """Servers see the same as if it had not been made: the first step after it is ON, and the second is not."""
+    honest = world.server.respond
+
+    async def ask(http, queue):
+        await http.put("/onoff/privacy", content="off")
+        await http.get("/news")
+        world.server.respond = faulty(honest, lambda r, _: reply(b"", 503) if r.path == "/weather" else None)
+        failed = [true_status(await http.get("/weather"))]
+        queue.expect_repeat()
+        if together:
+            answers = [queue.submit(name) for name in ("weather", "sports", "news")]
+            failed.append((await asyncio.gather(*answers))[0].status)
+        else:
+            failed.append(true_status(await http.get("/weather")))
+            for name in ("sports", "news"):
+                await http.get(f"/{name}")
+        return failed, [(NAMES[row.request], row.private) for row in queue.client.journal.steps(since=1)]
+
+    failed, made = through(world, ask)
+    assert failed == [503, 503]
+    assert made == [("weather", False), ("sports", True), ("news", False)]
+
+
 def test_what_failed_is_made_at_public_times_when_the_server_is_back(own, monkeypatch):
     monkeypatch.setattr("onoff.apps.proxy.queue.RETRY_SECONDS", 0.3)
     honest = own.server.respond

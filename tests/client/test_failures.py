@@ -141,6 +141,26 @@ def test_a_failure_is_given_again_without_a_step_until_its_time_is_over(world, s
             use(world, lambda client: error_of(client, VICTIM))
 
 
+def test_a_failure_is_known_until_its_time_is_over_although_requests_are_erased(world, monkeypatch):
+    failing(world, VICTIM)
+
+    async def ask(client):
+        await error_of(client, VICTIM)
+        for _ in range(3):
+            await client.get("news")
+
+    use(world, ask, keep=1)
+    use(world, lambda client: error_of(client, VICTIM))
+    moment = time.time()
+    monkeypatch.setattr(journals.time, "time", lambda: moment + 301)
+    requests = use(world, asked_or_erased)
+    assert requests == [None, None, None, NAMES.index("news")]
+
+
+async def asked_or_erased(client):
+    return [step.request for step in client.journal.steps()]
+
+
 @pytest.mark.parametrize("status", [204, 301, 401, 403, 404, 410])
 def test_what_is_no_failure_is_asked_for_again(world, status):
     world.server.respond = faulty(

@@ -167,7 +167,7 @@ def test_an_origin_that_trickles_has_its_share_of_the_time_and_no_more(servers):
     assert time.monotonic() - began < 2 * 0.6
 
 
-def test_an_origin_that_was_silent_is_asked_once_for_a_number_of_steps_and_then_as_before(servers, monkeypatch):
+def test_an_origin_that_was_silent_is_asked_once_for_a_number_of_steps_and_then_as_before(servers, monkeypatch, caplog):
     monkeypatch.setattr(origins, "SHORT", 0.1)
     monkeypatch.setattr(origins, "SHORT_STEPS", 2)
     servers.settle()
@@ -188,6 +188,8 @@ def test_an_origin_that_was_silent_is_asked_once_for_a_number_of_steps_and_then_
     servers.both[RIGHT].reset()
     servers.outcome(lambda client: play_one(client, "science", "science"), "j-1", deadline=1.0)
     assert len(servers.both[RIGHT].recording()) == 2  # it had answered: forgotten
+    said = [record.getMessage().partition(" ")[2] for record in caplog.records if record.name == "onoff.client"]
+    assert said == ["does not answer: its sources fail", "answers again", "does not answer: its sources fail"]
 
 
 async def play_one(client, source, next):

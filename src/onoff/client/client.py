@@ -271,13 +271,13 @@ class Client:
         """
         check_call(source, next, private)
         async with self._in_turn() as drawing:
+            status = drawing.status(None if private is None else bool(private), self._gap)
+            await drawing.ready(status)
+            called = now()  # after the wait for public things: the draw has a whole delay from here on
             again = not decided and self.journal.state.announced is None
             failed = self.journal.failure(self.chain.index(source)) if again else None
             if failed is not None:
                 return Message.failed(self.chain.names, *failed)
-            status = drawing.status(None if private is None else bool(private), self._gap)
-            await drawing.ready(status)
-            called = now()  # after the wait for public things: the draw has a whole delay from here on
             pending = drawing.begin(source, next, status)
             if self.take_gap():
                 log.warning("a proxy was killed or did not answer a program: the first request after that is made ON")

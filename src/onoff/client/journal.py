@@ -224,9 +224,9 @@ class Journal:
     def erase(self) -> None:
         """Erase requests and random numbers of finished steps that are older than the owner wants to keep.
 
-        Steps whose messages may be delivered again stay, as the newest one. What the next query depends on stays in the
-        state. Nothing of the erased is left in the file, in its log or on free pages. Which steps are erased,
-        and when, depends on their numbers and ends alone.
+        Steps whose messages may be delivered again stay, as the newest one, and those with a failure that may be given
+        again. What the next query depends on stays in the state. Nothing of the erased is left in the file, in its log
+        or on free pages. Which steps are erased, and when, depends on their numbers, ends and failures alone.
         """
         if self.memory.keep is None:
             return
@@ -235,7 +235,8 @@ class Journal:
             limit = "ended < ?" if is_days else "step < ?"
             oldest = time.time() - 86400 * amount if is_days else self.state.step - amount
             due = f"WHERE request IS NOT NULL AND step < {int(self._meta['unwritten'])} AND {limit}"
-            steps = [Step.of_row(row) for row in read_rows(database, "steps", due, oldest)]
+            found = map(Step.of_row, read_rows(database, "steps", due, oldest))
+            steps = [step for step in found if not step.failures or failure_end(step) < time.time()]
             if steps:
                 with self._transaction(self.state):
                     for step in steps:

@@ -7,6 +7,7 @@ it with each answer, since many clients make one request and end.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from email.utils import parsedate_to_datetime
 import httpx
 
 from onoff.client.transports import FAILURE_SECONDS
+
+log = logging.getLogger("onoff.client")
 
 SHORT = 5.0  # seconds that a request may take at an origin which did not answer in a step before
 SHORT_STEPS = 20  # after so many steps it is asked like any other again
@@ -47,10 +50,12 @@ class Origins:
         return min(share, SHORT) if self.is_short(origin, step) else share
 
     def note(self, origin: str, step: int, answered: bool) -> None:
-        """Note whether an origin has answered all that it was asked in a step."""
-        if answered:
-            self.silent.pop(origin, None)
-        elif not self.is_short(origin, step):
+        """Note whether an origin has answered all that it was asked in a step, and say so if that has changed."""
+        if answered and self.silent.pop(origin, None) is not None:
+            log.warning("%s answers again", origin)
+        elif not answered and not self.is_short(origin, step):
+            if origin not in self.silent:
+                log.warning("%s does not answer: its sources fail", origin)
             self.silent[origin] = step
 
     def note_rest(self, origin: str, status: int, headers: httpx.Headers) -> None:
