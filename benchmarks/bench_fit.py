@@ -32,7 +32,7 @@ print(int(counts.to_numpy().sum()))
 """
 FIT = """
 import sys, onoff
-report = onoff.fit(sys.argv[1], memory=sys.argv[2]).report
+report = onoff.fit(sys.argv[1], ram=sys.argv[2]).report
 print(report.transitions)
 """
 
@@ -74,7 +74,7 @@ def measured(code: str, *arguments: str) -> tuple[str, float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--events", type=int, default=100_000_000)
-    parser.add_argument("--memory", default="2GB", help="DuckDB's share")
+    parser.add_argument("--ram", default="2GB", help="DuckDB's share")
     parser.add_argument("--directory", help="where the log is made, and deleted")
     parser.add_argument("--msnbc", help="msnbc990928.zip of the UCI repository")
     options = parser.parse_args()
@@ -89,10 +89,10 @@ def main() -> None:
             maker = get_context("spawn").Process(target=make, args=(file, events))  # its memory is not that of a fit
             maker.start()
             maker.join()
-            printed, *figures = measured(code, str(file), options.memory)
+            printed, *figures = measured(code, str(file), options.ram)
             rows.append([name, f"{events:,}", f"{int(printed):,}", *figures])
     if options.msnbc:
-        printed, *figures = measured(FIT, options.msnbc, options.memory)
+        printed, *figures = measured(FIT, options.msnbc, options.ram)
         rows.append(["onoff fit, MSNBC", "4,698,794", f"{int(printed):,}", *figures])
     headings = ["what", "events", "transitions", "seconds", "processor seconds", "peak GB"]
     show("Fitting (target: 100 million events within 4 GB)", headings, rows)

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from onoff.client.connect import Settings as Settings
     from onoff.client.connect import connect as connect
     from onoff.client.message import Message as Message
+    from onoff.client.programs import httpx_transport as httpx_transport
     from onoff.client.sync import connect_sync as connect_sync
     from onoff.client.transports.onoff import OnoffTransport as OnoffTransport
     from onoff.client.transports.web import HttpTransport as HttpTransport
@@ -45,6 +46,7 @@ _HOME = {
     "connect_sync": "client.sync",
     "fit": "logs.fit",
     "follows": "logs.follow",
+    "httpx_transport": "client.programs",
     "plan": "plans.plan",
 }
 

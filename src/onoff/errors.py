@@ -46,7 +46,7 @@ RULES = 7  # finish what is pending, or make the announced request
 NOTHING_PENDING = 8  # ask for what is wanted, or take the last message again
 STOPPED = 130  # by Ctrl-C
 
-AFRESH = "move it away: a new journal starts with two full-set requests, which is always safe"
+AFRESH = "move it away: a new journal starts with full-set requests, which is always safe"
 
 
 class OnoffError(Exception):

@@ -15,8 +15,7 @@ from onoff import Chain, HttpTransport
 from onoff.apps.proxy import responses
 from onoff.apps.proxy.app import Application
 from onoff.apps.proxy.guard import refusal
-from onoff.apps.proxy.queue import RequestQueue
-from onoff.apps.proxy.responses import AGAIN, KEPT, NOT_BEGUN
+from onoff.client.queue import AGAIN, KEPT, NOT_BEGUN, RequestQueue
 from onoff.errors import ChainError
 from proxykit import proxied
 from recordingserver import Reply, reply
@@ -285,7 +284,8 @@ def test_a_proxy_without_a_chain_learns_and_its_page_says_how_far_it_is(world):
     assert "10 open requests of 51 are noted" in learning
     assert "Privacy is OFF" in learning
     assert "Make the next request OFF" in complete
-    assert "nothing that is asked at or after a private request" in known
+    assert "Nothing that is asked at or after a private request" in known
+    assert "the fuse is whole" in known
     assert "are noted" not in known
 
 
@@ -345,7 +345,7 @@ def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
     assert "&lt;script&gt;" in page.text
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "script-src" not in page.headers["content-security-policy"]
-    for words in ("Privacy is ON", "Last error", "rounding", "downloaded", "Do requests follow the chain?"):
+    for words in ("Privacy is ON", "Last error", "rounding", "To mirror everything takes"):
         assert words in page.text
 
 
@@ -498,7 +498,7 @@ def test_a_request_without_a_step_leaves_it_to_the_next_one_to_be_on(world, toge
 
 
 def test_what_failed_is_made_at_public_times_when_the_server_is_back(own, monkeypatch):
-    monkeypatch.setattr("onoff.apps.proxy.queue.RETRY_SECONDS", 0.3)
+    monkeypatch.setattr("onoff.client.queue.RETRY_SECONDS", 0.3)
     honest = own.server.respond
 
     async def ask(http, queue):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clientstreams import bits, statuses, stream
+from clientstreams import bits, random_habits, statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import attack as module
 from onoff.audit.attack import Seen, attack, naive_steps, recorded_view
@@ -51,7 +51,7 @@ def from_record(chain, sensitive, text, queries, lines):
     seen, before = [], None
     for t, private in enumerate(statuses(text)):
         line = lines.get(t)
-        before = None if private or line is None else recorded_view(line, queries[t], before, sensitive)
+        before = None if private or line is None else recorded_view(chain, line, queries[t], before, sensitive)
         seen.append(Seen(private, queries[t], Everything(chain.n).on() if private else before))
     return seen
 
@@ -75,8 +75,8 @@ def test_a_leak_as_small_as_rounding_is_allowed_and_a_larger_one_is_not(monkeypa
     honest = module.infer
     for promise, shift, expected in (("both", 1e-10, False), ("both", 1e-6, True), ("past", 1e-6, True)):
 
-        def moved(*given, shift=shift):
-            found = honest(*given)
+        def moved(*given, shift=shift, **named):
+            found = honest(*given, **named)
             return replace(found, after=found.after + shift * np.array([1, -1, 0]))
 
         monkeypatch.setattr(module, "infer", moved)
@@ -84,14 +84,15 @@ def test_a_leak_as_small_as_rounding_is_allowed_and_a_larger_one_is_not(monkeypa
 
 
 @pytest.mark.parametrize("sensitive", [(), (1,), (0, 2)])
-def test_a_record_of_laws_is_enough_and_nothing_is_learned_at_or_after_a_request(sensitive):
-    text = "1001000110"
-    path, queries, lines = recorded(FOUR, sensitive, text, 3)
-    found = attack(FOUR, "past", from_record(FOUR, sensitive, text, queries, lines), sensitive, 1e-12, path)
+@pytest.mark.parametrize("chain", [FOUR, random_habits(4, np.random.default_rng(1))])
+def test_a_record_of_laws_is_enough_and_nothing_is_learned_at_or_after_a_request(chain, sensitive):
+    text = "1101000110"
+    path, queries, lines = recorded(chain, sensitive, text, 3)
+    found = attack(chain, "past", from_record(chain, sensitive, text, queries, lines), sensitive, 1e-12, path)
     assert (found.succeeded, found.conclusive, found.missed, found.beliefs.silent) == (False, True, 0, ())
     assert found.private.bits < 1e-25
     assert (found.sensitive is None) == (not sensitive)
-    naive = attack(FOUR, "past", naive_steps(4, statuses(text), path), sensitive, truth=path)
+    naive = attack(chain, "past", naive_steps(4, statuses(text), path), sensitive, truth=path)
     assert naive.succeeded
 
 

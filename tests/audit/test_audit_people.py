@@ -1,4 +1,4 @@
-"""`onoff audit people`: exact beliefs of servers of the second order, and what they must and must not find."""
+"""`onoff audit people`: exact beliefs of servers with deeper habits, and what they must and must not find."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clientstreams import query_laws, random_habits, simulate
+from clientstreams import Shallow, query_laws, random_habits
 from clikit import call, interrupt
 from onoff import Chain, OnoffError, plan
 from onoff.apps.cli.audit.people import people as command
 from onoff.audit.clients import Announced, Naive, Past
-from onoff.audit.people import audit_people, estimate_leak, private_runs, replay, score, switch_at_random
+from onoff.audit.people import OWN, audit_people, estimate_leak, private_runs, replay, score, switch_at_random
 from onoff.logs.habits import split_people
-from onoff.model.requests import Requests
 from onoff.past import PastState
 from oracles import random_chain
 
@@ -32,42 +31,45 @@ ONOFF = Path(sys.executable).with_name("onoff")
 
 def echo(n, faith=0.9):
     """Strongly of the second order: the request before the last one comes back, shifted by one, most of the time."""
-    second = np.full((n, n, n), (1 - faith) / n)
-    for a in range(n):
-        second[a, :, (a + 1) % n] += faith
-    return Requests(np.full(n, 1 / n), np.full((n, n), 1 / n), second)
+    states = [(x,) for x in range(n)] + list(product(range(n), repeat=2))
+    P = np.full((len(states), n), 1 / n)
+    for row, state in zip(P[n:], states[n:], strict=True):
+        row[:] = (1 - faith) / n
+        row[(state[0] + 1) % n] += faith
+    return Chain(P, states=states)
 
 
 def chance_of(habits, path):
     """p(path), from the definition."""
-    p = Fraction(habits.start[path[0]])
-    for t in range(len(path) - 1):
-        first_order = t == 0 or habits.second is None
-        row = habits.first[path[t]] if first_order else habits.second[path[t - 1], path[t]]
-        p *= Fraction(row[path[t + 1]])
+    p = Fraction(1, habits.n)
+    for t in range(1, len(path)):
+        p *= Fraction(habits.P[habits.state_of(path[:t]), path[t]])
     return p
 
 
-CHAIN = random_chain("dense", 3, 1)
+CHAIN, DEEP = random_chain("dense", 3, 1), random_habits(3, np.random.default_rng(5))
 CLIENTS = {
-    "both": lambda: Announced(3, [plan(CHAIN, lag) for lag in (1, 2)]),
-    "naive": lambda: Naive(3),
-    "past": lambda: Past(PastState.start(CHAIN, ()), 3),
+    "both": (CHAIN, lambda: Announced(3, [plan(CHAIN, lag) for lag in (1, 2)])),
+    "naive": (CHAIN, lambda: Naive(3)),
+    "past": (CHAIN, lambda: Past(PastState.start(CHAIN, ()), 3)),
+    "memory 2": (DEEP, lambda: Past(PastState.start(DEEP, ()), 3)),
 }
+SERVERS = {depth: random_habits(3, np.random.default_rng(depth), depth) for depth in (1, 2, 3)}
+UNIFORM = np.full(3, 1 / 3)
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-@pytest.mark.parametrize("order", ["second order", "the chain"])
+@pytest.mark.parametrize("order", SERVERS)
 def test_every_figure_of_a_score_is_that_of_all_paths(name, order, monkeypatch):
-    rng = np.random.default_rng([len(name), len(order)])
-    habits = random_habits(3, rng) if order == "second order" else Requests(rng.dirichlet(np.ones(3)), CHAIN.P)
-    client, private, path = CLIENTS[name](), [True, False, False, True, True], np.array([0, 1, 2, 0, 1])
+    rng, habits, (chain, make) = np.random.default_rng([len(name), order]), SERVERS[order], CLIENTS[name]
+    client, path = make(), np.array([0, 1, 2, 0, 1])
+    private = [True, chain.depth > 1, False, False, True]
     asked, draw = [], type(client.on()).draw
     for kind in {type(client.on()), type(client.off(client.on(), ()))}:
         monkeypatch.setattr(kind, "draw", lambda self, *a: asked.append(draw(self, *a)) or asked[-1])
-    seen = replay(client, path, private, rng)
+    seen = replay(client, chain, path, private, rng)
     steps = np.flatnonzero(private)
-    found = score(habits, seen, steps)
+    found = score(habits, chain, UNIFORM, seen, steps)
     prior = {other: chance_of(habits, other) for other in product(range(3), repeat=5)}
 
     def given(queries):
@@ -128,12 +130,13 @@ def test_intervals_are_as_wide_as_they_should_be():
 # What must and must not be found
 
 
-def audit(habits, count, steps=9, *, past=False, **options):
+def audit(habits, count, steps=9, *, past=False, memory=(1,), orders=(2,), **options):
     """The figures when half of the people with these habits are attacked, by (client, server)."""
     rng = np.random.default_rng(4)
-    sequences = [[f"s{x}" for x in simulate(habits, steps, rng)] for _ in range(count)]
-    parts = split_people(sequences)
-    plans = [plan(parts.chain, lag) for lag in (1, 2)]
+    starts = rng.integers(habits.n, size=count)
+    sequences = [[f"s{x}" for x in habits.simulate(steps, rng, int(start))] for start in starts]
+    parts = split_people(sequences, memory=memory, orders=orders)
+    plans = [] if past else [plan(parts.clients[1], lag) for lag in (1, 2)]
     found = audit_people(parts, plans, PastState.start if past else None, **options)
     return {(leak.client, leak.server): leak.figures for leak in found.leaks}
 
@@ -144,10 +147,10 @@ def largest(*estimates):
 
 def test_nothing_leaks_to_who_knows_no_more_than_the_chain_and_much_to_who_does():
     """The first is a theorem, whatever people do. The chain of these is near uniform: sets are small, and betray."""
-    result = audit(echo(3), 160)
-    ours = result["both", "the chain"]
+    result = audit(echo(3), 320)
+    ours = result["both", OWN]
     assert largest(ours["bits"], ours["moved"], ours["won"]) < 1e-9
-    better, openly = (result[client, "second order"] for client in ("both", "naive"))
+    better, openly = (result[client, "order 2"] for client in ("both", "naive"))
     for figures in (better, openly):
         assert min(figures[name].low for name in ("bits", "won")) > 0.1
     assert openly["bits"].value > better["bits"].value > 0.2
@@ -155,22 +158,40 @@ def test_nothing_leaks_to_who_knows_no_more_than_the_chain_and_much_to_who_does(
 
 def test_people_who_follow_a_chain_lose_nothing():
     """For a seed taken at random, an interval misses 0 in about one of twenty runs; what it finds is tiny always."""
-    chain = Chain(np.random.default_rng(10).dirichlet(np.ones(4), 4))
-    figures = audit(Requests.of_chain(chain), 400, 10)["both", "second order"]
+    figures = audit(Chain(np.random.default_rng(10).dirichlet(np.ones(4), 4)), 800, 10)["both", "order 2"]
     assert figures["bits"].low <= 1e-9
     assert figures["bits"].high >= -1e-9
     assert abs(figures["bits"].value) < 0.002
     assert figures["moved"].value < 0.002
 
 
-def test_nothing_is_learned_at_or_after_a_private_request_by_who_knows_the_chain_alone():
-    result = audit(echo(3), 60, past=True, share=0.3)
-    ours, naive, both = (result[client, "the chain"] for client in ("past", "naive", "both"))
-    assert largest(ours["after"], ours["moved"], both["before"], both["after"]) < 1e-9
-    assert naive["moved"].low > 1e-4  # their chain is near uniform
-    assert result["past", "second order"]["after"].low > 0.05  # the same queries tell who knows the habits
-    assert 1 < ours["messages"].value < 3
-    assert naive["messages"].value < both["messages"].value
+def test_who_remembers_as_much_as_the_client_learns_nothing_at_or_after_a_request_and_who_remembers_more_does():
+    """The request before the last one comes back: for these people memory 1 is the wrong one, and 2 the right one."""
+    result = audit(echo(3), 800, past=True, share=0.3, memory=(1, 2), orders=(2,))
+    for client in ("past, memory 1", "past, memory 2"):
+        assert largest(result[client, OWN]["after"], result[client, OWN]["moved"]) < 1e-9
+    wrong, right = ([result[f"past, memory {k}", f"order 2{whose}"] for whose in ("", ", of others")] for k in (1, 2))
+    assert min(figures["after"].low for figures in wrong) > 0.1
+    assert max(abs(figures["after"].value) for figures in right) < 0.01
+    assert max(figures["moved"].value for figures in right) < 0.01
+    assert 1 < wrong[0]["messages"].value < right[0]["messages"].value < 3
+    assert result["naive", OWN]["moved"].low > 1e-4  # their chain is near uniform
+
+
+def test_a_client_that_remembers_the_last_private_request_alone_is_seen_to_leak():
+    """A server with the client's own chain, and no other, learns from it."""
+    habits, start = echo(3), PastState.start(echo(3), ())
+    honest, wrong = Past(start, 3), Past(Shallow(start), 3)
+    rng = np.random.default_rng(2)
+    scores = {honest: 0.0, wrong: 0.0}
+    for client in scores:
+        for _ in range(40):
+            path = habits.simulate(8, rng, 0)
+            private = [True, True, False, False, False, True, False, False]
+            seen = replay(client, habits, path, private, rng)
+            scores[client] += score(habits, habits, UNIFORM, seen, np.flatnonzero(private))["moved"]
+    assert scores[honest] < 1e-12
+    assert scores[wrong] > 1
 
 
 # The front door and the command
@@ -178,10 +199,10 @@ def test_nothing_is_learned_at_or_after_a_private_request_by_who_knows_the_chain
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory):
-    """Three hundred people of the second order, in the format with categories."""
-    rng = np.random.default_rng(19)
+    """Six hundred people of the second order, in the format with categories."""
+    rng, habits = np.random.default_rng(19), echo(3)
     file = tmp_path_factory.mktemp("people") / "people.seq"
-    lines = [" ".join(str(x + 1) for x in simulate(echo(3), 9, rng)) for _ in range(300)]
+    lines = [" ".join(str(x + 1) for x in habits.simulate(9, rng, number % 3)) for number in range(600)]
     file.write_text("% Different categories found:\n\nred green blue\n\n% Sequences:\n\n" + "\n".join(lines) + "\n")
     return file
 
@@ -190,16 +211,21 @@ def run(*arguments):
     return call("audit", "people", *arguments)
 
 
-def test_the_command_prints_tables_and_a_sentence(people):
+def test_the_command_prints_tables(people):
     done = run(people, "--users", 30, "--jobs", 1)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("30 people, ")
-    assert "the server learned from 150 others" in done.stdout
-    words = re.search(r"about a hidden request: ([\d.]+) \[([\d.]+), ([\d.]+)\] \(both\)", done.stdout)
-    assert 0.1 < float(words[2]) < float(words[1]) < float(words[3])
-    done = run(people, "--users", 10, "--jobs", 1, "--promise", "past")
-    assert "before it (not" in done.stdout
-    assert "(past)" in done.stdout
+    assert "clients learned from 300 others" in done.stdout
+    words = ("--promise", "past", "--memory", "1,2", "--orders", "2-3", "--json")
+    found = json.loads(run(people, "--users", 5, "--jobs", 1, *words).stdout)
+    assert {leak["client"] for leak in found["leaks"]} == {"past, memory 1", "past, memory 2", "naive"}
+    assert {leak["server"] for leak in found["leaks"]} == {
+        OWN,
+        "order 2",
+        "order 2, of others",
+        "order 3",
+        "order 3, of others",
+    }
 
 
 def test_json_is_the_same_however_many_processes_attack(people, tmp_path):
@@ -211,7 +237,7 @@ def test_json_is_the_same_however_many_processes_attack(people, tmp_path):
     assert first.stdout == second.stdout
     result = json.loads(first.stdout)
     assert result["cut"] > 50  # blue after blue
-    assert len(result["leaks"]) == 4
+    assert len(result["leaks"]) == 6
 
 
 @pytest.mark.parametrize(

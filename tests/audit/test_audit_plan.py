@@ -202,33 +202,33 @@ def put(*path_and_value):
 
 
 TAMPERINGS = {
-    "a unit vanishes": (PLAN, put("masses", 0, lambda mass: mass - 1), "law"),
-    "a mass of True": (PLAN, put("masses", 0, True), "law"),
-    "a set twice": (PLAN, twice, "law"),
-    "an unsorted set": (PLAN, put("sets", -2, lambda q: q[::-1]), "law"),
-    "no full set": (PLAN, lambda data: (data["sets"].reverse(), data["masses"].reverse()), "law"),
-    "the full set made small": (PLAN, lambda data: moved(data, -1, 0, data["masses"][-1] - 2), "law"),
+    "a unit vanishes": (PLAN, put("masses", 0, lambda mass: mass - 1), "refused"),
+    "a mass of True": (PLAN, put("masses", 0, True), "refused"),
+    "a set twice": (PLAN, twice, "refused"),
+    "an unsorted set": (PLAN, put("sets", -2, lambda q: q[::-1]), "refused"),
+    "no full set": (PLAN, lambda data: (data["sets"].reverse(), data["masses"].reverse()), "refused"),
+    "the full set made small": (PLAN, lambda data: moved(data, -1, 0, data["masses"][-1] - 2), "refused"),
     "a law below the bound": (PLAN, needed_to_smaller, "cost"),
     "sets exchanged": (PLAN, sets_exchanged, "encoder"),
     "lag lowered": (LATER, put("lag", 1), "encoder"),
     "bound raised": (PLAN, put("certificate", "bound", lambda bound: bound * (1 + 1e-6)), "bound"),
     "multipliers halved": (PLAN, put("certificate", "weights", lambda all: [w // 2 for w in all]), "bound"),
-    "a negative multiplier": (PLAN, put("certificate", "weights", 0, -1), "bound"),
+    "a negative multiplier": (PLAN, put("certificate", "weights", 0, -1), "refused"),
     "multipliers of no size": (PLAN, put("certificate", "weights", 0, 2**62), "bound"),
     "a cut dropped": (PLAN, cut_dropped, "bound"),
     "another kind": (PLAN, put("certificate", {"kind": "outer", "bound": 1.9, "cuts": [], "weights": []}), "bound"),
     "sizes, not symmetric": (PLAN, put("certificate", lambda c: {**c, "kind": "sizes", "weights": [0] * 5}), "bound"),
-    "another chain": (PLAN, put("chain", "0" * 64), "chain"),
-    "version 1": (PLAN, put("version", 1), "file"),
+    "another chain": (PLAN, put("chain", "0" * 64), "refused"),
+    "version 1": (PLAN, put("version", 1), "refused"),
     "a coarse denominator": (PLAN, lambda data: data.update(sets=[[0, 1, 2, 3, 4]], masses=[999], denominator=999),
-                             "coarse"),
-    "sets of text": (PLAN, put("sets", "01"), "law"),
-    "a bound too large for floats": (PLAN, put("certificate", "bound", 10**400), "file"),
+                             "refused"),
+    "sets of text": (PLAN, put("sets", "01"), "refused"),
+    "a bound too large for floats": (PLAN, put("certificate", "bound", 10**400), "refused"),
     "race: bound raised": (RACE, put("lower_bound", lambda bound: bound * (1 + 1e-6)), "bound"),
     "race: cost below": (RACE, race_cost(RACE.cost - 0.5), "race cost"),
     "race: cost below in a wide interval": (RACE, lambda data: data.update(cost=1.0, interval=[1.0, 15.0]),
                                             "race cost"),
-    "race: an interval elsewhere": (RACE, put("interval", [0.1, 0.2]), "file"),
+    "race: an interval elsewhere": (RACE, put("interval", [0.1, 0.2]), "refused"),
     "race: a wide interval": (RACE, put("interval", [RACE.cost - 1, RACE.cost + 1]), "race interval"),
     "race: cost below the bound": (RACE, lambda data: data.update(cost=1.0, interval=[0.9, 1.1]), "race bound"),
 }  # fmt: skip
@@ -239,7 +239,7 @@ def test_what_a_forger_changes_and_signs_is_caught(name):
     made, change, rule = TAMPERINGS[name]
     data = contents(made)
     change(data)
-    assert rules(audit(CHAIN, json.dumps(data).encode())) & {"checksum", "file"}
+    assert rules(audit(CHAIN, json.dumps(data).encode())) == {"refused"}
     assert rule in rules(audit(CHAIN, signed(data)))
 
 
@@ -249,17 +249,16 @@ def test_a_chain_that_is_exchanged_in_the_directory_is_found(tmp_path, exchange)
     PLAN.save(tmp_path / "made.plan.json")
     assert audit_plan(CHAIN, tmp_path / "made.plan.json", Plan.load, draws=100).valid
     exchange(tmp_path / f"{CHAIN.fingerprint}.chain")
-    assert rules(audit_plan(CHAIN, tmp_path / "made.plan.json", Plan.load)) == {"chain"}
+    assert rules(audit_plan(CHAIN, tmp_path / "made.plan.json", Plan.load)) == {"refused"}
 
 
 @pytest.mark.parametrize(
     "text",
     [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"format": "onoff-plan", "version": NaN}',
-     b'{"format": "onoff-plan", "format": "onoff-plan"}', b'{"lag": ' + b"9" * 10_000 + b"}", b"null", b"1e999",
-     b'{"lag": 3, ' + signed(contents(PLAN))[1:]],  # a key twice: readers differ in which of the two they take
+     b'{"format": "onoff-plan", "format": "onoff-plan"}', b'{"lag": ' + b"9" * 10_000 + b"}", b"null", b"1e999"],
 )  # fmt: skip
 def test_what_is_no_plan_is_a_finding(text):
-    assert rules(audit(CHAIN, text)) == {"file"}
+    assert rules(audit(CHAIN, text)) == {"refused"}
 
 
 @settings(max_examples=examples(40))
@@ -379,10 +378,11 @@ def test_a_rounding_that_is_stated_too_small_is_caught():
 
 @pytest.mark.parametrize(
     ("exhibit", "rule"),
-    [(LATER, "exhibit"), (Exhibit(PLAN, masses=PLAN.masses[::-1]), "exhibit"),
+    [(plan(SPARSE, 1), "refused"), (Exhibit(PLAN, masses=PLAN.masses[::-1]), "columns"),
+     (Exhibit(PLAN, masses=(0, *PLAN.masses[1:])), "law"),
      (Exhibit(PLAN, cost=PLAN.cost * (1 - 1e-15)), "cost"), (Exhibit(PLAN, rounding_at=lambda lag: 0.1), "coarse")],
 )  # fmt: skip
-def test_the_exhibit_is_the_plan_of_the_file(exhibit, rule):
+def test_an_exhibit_is_for_the_chain_and_states_what_it_does(exhibit, rule):
     assert rule in rules(audit(CHAIN, PLAN, load=lambda _: exhibit))
 
 

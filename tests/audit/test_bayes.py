@@ -7,23 +7,28 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from clientstreams import bits, statuses, stream
+from clientstreams import bits, random_habits, statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import bayes
 from onoff.audit.bayes import NOTHING, View, infer
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past, serving
-from onoff.model.requests import Requests
 from onoff.past import PastState
-from onoff.testing import chains
+from onoff.testing import chains, trees
 from oracles import random_chain
 from sampling import examples
 
 CHAIN = Chain([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])
 ENDS = Chain([[0, 1, 0], [0.5, 0, 0.5], [0, 0, 1]])  # zeros and an absorbing end
+RUNS = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 1, 0)]
+ZEROS = Chain([[0.5, 0.5], [0.5, 0.5], [0.25, 0.75], [1, 0], [0.75, 0.25], [0, 1]], states=RUNS)
 CASES = [
+    (random_habits(3, np.random.default_rng(1)), (), "110010"),
+    (random_habits(2, np.random.default_rng(2), 3), (1,), "1110010"),
+    (random_habits(2, np.random.default_rng(3), 2), (0,), "11000100"),
+    (ZEROS, (1,), "11101000"),
     (random_chain("dense", 3, 1), (), "10010"),
     (random_chain("dense", 3, 1), (1,), "100010"),
     (random_chain("dense", 3, 2), (0, 1, 2), "1010"),
@@ -41,18 +46,16 @@ def seen(steps, queries):
     return [step.view(query) for step, query in zip(steps, queries, strict=True)]
 
 
-def all_paths(requests, views):
+def all_paths(habits, start, views, client=None):
     """Pr[X_0..X_T, what the views say] of every path, one request longer than the views; contexts follow each path."""
-    n = len(requests.start)
-    found = {}
+    n, found = habits.n, {}
     for path in product(range(n), repeat=len(views) + 1):
-        p, context = requests.start[path[0]], 0
+        p, context = start[path[0]], 0
         for t, view in enumerate(views):
-            moves = requests.moves(t)
-            before = path[t - 1] if len(moves) > 1 else 0
-            context = 0 if view.comes is None else int(view.comes[context, path[t - 1]])
+            context = 0 if view.comes is None else int(view.comes[context, (client or habits).state_of(path[:t])])
             chances = np.broadcast_to(view.chances, (view.contexts, n, n))
-            p *= moves[before, path[t], path[t + 1]] * (0 if context < 0 else chances[context, path[t], path[t + 1]])
+            likely = 0 if context < 0 else chances[context, path[t], path[t + 1]]
+            p *= habits.P[habits.state_of(path[: t + 1]), path[t + 1]] * likely
         found[path] = p
     return found
 
@@ -63,64 +66,69 @@ def law_at(found, t, n):
 
 
 class Noise:
-    """Views of any likelihoods at all, in contexts that move at random."""
+    """Views of any likelihoods at all, in contexts that move at random with the client's state."""
 
-    def __init__(self, n, seed):
-        self.n, self.rng, self.contexts = n, np.random.default_rng(seed), 1
+    def __init__(self, client, seed):
+        self.client, self.rng, self.contexts = client, np.random.default_rng(seed), 1
 
     def view(self, private):
-        before, self.contexts = self.contexts, 1 if private else int(self.rng.integers(1, 4))
-        comes = None if private else self.rng.integers(0, self.contexts, (before, self.n))
-        shape = self.contexts, self.n, self.n if self.rng.random() < 0.5 else 1
+        n, before, self.contexts = self.client.n, self.contexts, 1 if private else int(self.rng.integers(1, 4))
+        comes = None if private else self.rng.integers(0, self.contexts, (before, len(self.client.states)))
+        shape = self.contexts, n, n if self.rng.random() < 0.5 else 1
         return View(self.rng.random(shape) ** 4, self.contexts, comes)
 
 
 @pytest.mark.parametrize("block", [1, 2, bayes.BLOCK])
-@pytest.mark.parametrize("second", [False, True])
-@settings(max_examples=examples(20))
-@given(st.integers(0, 10_000), st.integers(1, 5))
-def test_beliefs_are_those_of_all_paths(block, second, seed, steps):
+@settings(max_examples=examples(30))
+@given(trees(3, 3), trees(3, 3), st.integers(0, 10_000), st.integers(1, 5))
+def test_beliefs_are_those_of_all_paths_whatever_server_and_client_remember(block, habits, client, seed, steps):
     rng, n = np.random.default_rng(seed), 3
-    more = rng.dirichlet(np.ones(n), (n, n)) if second else None
-    requests = Requests(rng.dirichlet(np.ones(n)), rng.dirichlet(np.ones(n), n), more)
-    private, noise = [True, *(rng.random(steps - 1) < 0.4)], Noise(n, seed)
+    start = rng.dirichlet(np.ones(n))
+    private, noise = [True, *(rng.random(steps - 1) < 0.4)], Noise(client, seed)
     views = [noise.view(on) for on in private]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bayes, "BLOCK", block)
-        found = infer(requests, private, views.__getitem__, (1,))
-    whole = all_paths(requests, views)
+        found = infer(habits, private, views.__getitem__, (1,), client=client, start=start)
+    assume(not found.silent)  # the habits allow a path
+
+    def paths(views):
+        return all_paths(habits, start, views, client)
+
+    whole = paths(views)
     for t in range(steps):
-        before, at = all_paths(requests, views[:t]), all_paths(requests, views[: t + 1])
-        np.testing.assert_allclose(found.after[t], law_at(whole, t, n), rtol=1e-10)
-        np.testing.assert_allclose(found.before[t], law_at(before, t, n), rtol=1e-10)
-        np.testing.assert_allclose(found.at[t], law_at(at, t, n), rtol=1e-10)
-        np.testing.assert_allclose(found.prior[t], law_at(all_paths(requests, [NOTHING] * t), t, n), rtol=1e-10)
-        for some, paths in ((found.some_before, before), (found.some_at, at)):
-            never = sum(p for path, p in paths.items() if 1 not in path[: t + 1]) / sum(paths.values())
+        before, at = paths(views[:t]), paths(views[: t + 1])
+        np.testing.assert_allclose(found.after[t], law_at(whole, t, n), rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(found.before[t], law_at(before, t, n), rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(found.at[t], law_at(at, t, n), rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(found.prior[t], law_at(paths([NOTHING] * t), t, n), rtol=1e-9, atol=1e-15)
+        for some, weights in ((found.some_before, before), (found.some_at, at)):
+            never = sum(p for path, p in weights.items() if 1 not in path[: t + 1]) / sum(weights.values())
             assert some[t] == pytest.approx(1 - never, abs=1e-12)
 
 
 def engine_paths(chain, sensitive, private, queries):
     """Pr[path, queries] in fractions, by the engine itself: its encoders, its draws' weights, its contexts."""
     P = [[Fraction(p) / sum(map(Fraction, row)) for p in row] for row in chain.P.tolist()]
-    states, state = [], None
-    for on, query in zip(private, queries, strict=True):
+    states, state = [], PastState.start(chain, sensitive)
+    for t, (on, query) in enumerate(zip(private, queries, strict=True)):
         step = None if on else state.prepare()
         states.append((state, step))
-        state = PastState.start(chain, sensitive) if on else state.advance(step, query)
+        if t >= chain.depth:
+            state = state.after_full_set() if on else state.advance(step, query)
     states.append((state, None))
     found = {}
     for path in product(range(chain.n), repeat=len(private)):
-        p, context = Fraction(1, chain.n), None
+        p, context, now = Fraction(1, chain.n), None, path[0]
         for t, on in enumerate(private):
-            p *= P[path[t - 1]][path[t]] if t else 1
+            p *= P[now][path[t]] if t else 1
+            now = chain.step[now, path[t]] if t else now
             if p and not on:
                 step = states[t][1]
                 units = step.masses if path[t] in sensitive else step.encoder(context).toarray()[path[t]].tolist()
                 p *= Fraction(int(units[step.sets.index(queries[t])]), int(sum(units)))
             if not p:
                 break
-            context = states[t + 1][0].context(path[t], context, on)
+            context = states[t + 1][0].context(now, context, on) if t + 1 >= chain.depth else None
         found[path] = float(p)
     return found
 
@@ -131,7 +139,7 @@ def test_beliefs_about_an_engine_are_those_of_its_own_paths_and_freeze_at_each_h
         client, private = Past(PastState.start(chain, sensitive), chain.n, sensitive), statuses(text)
         start = uniform(chain.n)
         _, steps, queries = stream(client, chain, private, np.random.default_rng(seed), start)
-        found = infer(Requests(start, chain.P), private, seen(steps, queries).__getitem__, sensitive)
+        found = infer(chain, private, seen(steps, queries).__getitem__, sensitive, start=start)
         paths = engine_paths(chain, sensitive, private, queries)
         assert (client.findings, found.silent) == ([], ())
         for t in range(len(private)):
@@ -146,10 +154,10 @@ def test_a_query_that_cannot_have_been_drawn_silences_the_stream_until_privacy_i
     _, steps, queries = stream(client, chain, private, np.random.default_rng(5))
     views = seen(steps, queries)
     views[2] = steps[2].view((1, 9))
-    found = infer(Requests.of_chain(chain), private, views.__getitem__, (1,))
+    found = infer(chain, private, views.__getitem__, (1,))
     assert (found.impossible, found.silent) == ((2,), (2, 3, 4))
     views[2:5] = [NOTHING] * 3
-    np.testing.assert_allclose(found.after, infer(Requests.of_chain(chain), private, views.__getitem__).after)
+    np.testing.assert_allclose(found.after, infer(chain, private, views.__getitem__).after)
 
 
 @settings(max_examples=examples(25))
@@ -159,7 +167,7 @@ def test_long_streams_of_any_chain_end_in_probabilities(chain, seed):
     private = [True, *(rng.random(149) < 0.1)]
     path, steps, queries = stream(Naive(chain.n), chain, private, rng)
     calls = []
-    found = infer(Requests.of_chain(chain), private, seen(steps, queries).__getitem__, advance=lambda: calls.append(1))
+    found = infer(chain, private, seen(steps, queries).__getitem__, advance=lambda: calls.append(1))
     assert len(calls) == 300
     np.testing.assert_allclose(found.after.sum(axis=1), 1)
     if not found.impossible:

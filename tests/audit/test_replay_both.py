@@ -129,9 +129,9 @@ def last_updated_while_off(made):
 
     def forgetful(state):
         done = finish(state)
-        if done.last is not None and done.lag and done.last != done.previous:
+        if done.last is not None and done.lag and done.last != done.reader:
             made.wrong.append(state.step + 1)
-        return done if done.last is None else replace(done, last=done.previous)
+        return done if done.last is None else replace(done, last=done.reader)
 
     return (patch.object(protocol, "finish", forgetful),)
 

@@ -81,8 +81,8 @@ class Path:
 
 def from_sets(self, query, private, honest=Habits.asked):
     """Planted: counts a transition also where the query before had two sources."""
-    if self.before is None and len(query) == 1 and not private and self.stage == "known":
-        return honest(replace(self, before=query[0]), query, private)
+    if not self.run and len(query) == 1 and not private and self.stage == "known":
+        return honest(replace(self, run=query), query, private)
     return honest(self, query, private)
 
 
@@ -96,7 +96,7 @@ def swaps_anywhere(self, query, private, honest=Habits.asked):
     """Planted: fits again as soon as there are enough transitions, inside larger sets, too; or early."""
     after = honest(self, query, private)
     if after.chain is self.chain and after.transitions.sum() == 20:
-        return after.refitted(self.chain.P, self.chain.weight, after.transitions)
+        return after.refitted(self.chain.P, self.chain.weight)
     return after
 
 
@@ -108,8 +108,8 @@ def into_private(self, request, _, honest=Habits.learned):
 def counts_into_private(self, request, private, counts, honest=PublicState.after_everything):
     """Planted: counts the transition from a query of one source into a request that is made ON."""
     seen = self.habits
-    if private and seen.stage == "known" and seen.before is not None:
-        seen = replace(seen.asked((request,), private=False), before=None)
+    if private and seen.stage == "known" and seen.run:
+        seen = replace(seen.asked((request,), private=False), run=())
     return honest(replace(self, habits=seen), request, private, counts)
 
 

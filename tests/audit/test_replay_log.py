@@ -19,6 +19,7 @@ from onoff.audit.files import read_journal, read_log
 from onoff.audit.law import Law
 from onoff.client import promises
 from oracles import random_chain
+from pastkit import habits
 from replaykit import CHAIN, CheapestPlan, life, race, write_lines
 from sampling import IN_CI
 
@@ -26,7 +27,9 @@ HONEST = 60 if IN_CI else 6  # streams of each promise
 MODES = {
     "both": [{}, {"first_ever": True}, {"planner": CheapestPlan(race())}, {"cache": 0}, {"private": 0.6}],
     "past": [{}, {"sensitive": ()}, {"private": 0.0}, {"cache": 60}, {"chain": random_chain("sparse", 5, 2)}],
-}
+    "memory": [{}, {"sensitive": (), "first_ever": True}, {"chain": habits(3, 3, 2, full=True, zeros=False)},
+               {"chain": habits(5, 3, 4), "private": 0.05}, {"chain": habits(3, 2, 5, full=True), "sensitive": (0, 2)}],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("promise", MODES)
@@ -39,7 +42,7 @@ def test_honest_streams_with_kills_lost_answers_restarts_and_changed_messages_ra
         assert options.get("cache") == 0 or any(any(line["held"]) for line in made.lines)
 
 
-@pytest.fixture(params=["both", "past"])
+@pytest.fixture(params=["both", "past", "memory"])
 def made(request, tmp_path):
     return life(tmp_path, request.param, kills=0.0, losses=0.0, seed=4).live(40)
 
@@ -380,8 +383,10 @@ def test_an_off_request_that_the_chain_calls_impossible_is_found(made):
     steps = made.steps()
     at = next(step.step for step in steps if step.lag)
     P = made.chain.P.copy()
-    P[steps[at - 1].request, steps[at].request] = 0.0
-    made.chain = Chain(P / P.sum(axis=1, keepdims=True), made.chain.names)
+    state = made.chain.state_of([step.request for step in steps[:at]])
+    P[state, steps[at].request] = 0.0
+    P[state, (steps[at].request + 1) % made.chain.n] += 1.0
+    made.chain = Chain(P / P.sum(axis=1, keepdims=True), made.chain.names, states=made.chain.states)
     with forged(made.journal_file) as database:
         database.execute("UPDATE meta SET value = ? WHERE key = 'chain'", (made.chain.fingerprint,))
     assert (at, "chain") in [(found.step, found.rule) for found in made.audit().findings]

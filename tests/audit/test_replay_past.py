@@ -99,10 +99,10 @@ def test_a_draw_that_does_not_follow_its_number_is_found_at_the_first_one(tmp_pa
 
 
 def rows_of_another_context(made, honest, self):
-    order = np.roll(np.arange(len(self.rows)), 1)
-    if not np.array_equal(self.rows[order], self.rows):
+    order = np.roll(np.arange(len(self.beliefs)), 1)
+    if not np.array_equal(self.beliefs[order], self.beliefs):
         made.wrong.append(made.t)
-    return replace(honest(replace(self, rows=self.rows[order], possible=self.possible[order])), state=self)
+    return replace(honest(replace(self, beliefs=self.beliefs[order], possible=self.possible[order])), state=self)
 
 
 def law_of_the_step_before():
@@ -167,31 +167,32 @@ def not_joined(made, found):
 
 
 def merged_for_nothing(made, found):
-    """Two contexts become one, although their rows differ."""
-    if len(found.rows) < 3:
+    """Two contexts become one, although their beliefs differ."""
+    if len(found.beliefs) < 3:
         return found
     made.wrong.append(made.t + 1)
-    keep, possible = np.arange(len(found.rows)) != 1, found.possible.copy()
+    keep, possible = np.arange(len(found.beliefs)) != 1, found.possible.copy()
     possible[0] |= possible[1]
-    rows = np.where(possible[0] & (found.rows[0] == 0), 2.0**-60, found.rows)
+    beliefs = np.where(possible[0] & (found.beliefs[0] == 0), 2.0**-60, found.beliefs)
     return replace(
-        found, rows=rows[keep], possible=possible[keep], spreads=found.spreads[keep],
+        found, beliefs=beliefs[keep], possible=possible[keep], spreads=found.spreads[keep],
         place=tuple(0 if c == 1 else c - (c > 1) for c in found.place),
         joined=tuple(0 if c == 1 else c - (c > 1) for c in found.joined),
     )  # fmt: skip
 
 
-def rows_of_an_older_step():
-    """Rows restored from an older step, as from a backup; what else is kept is of now."""
+def beliefs_of_an_older_step():
+    """Beliefs restored from an older step, as from a backup; what else is kept is of now."""
     kept = []
 
     def restored(made, found):
-        older = [rows for rows in kept if rows.shape == found.rows.shape and not np.array_equal(rows, found.rows)]
-        kept.append(found.rows)
+        now = found.beliefs
+        older = [one for one in kept if one.shape == now.shape and not np.array_equal(one, now)]
+        kept.append(now)
         if made.t % 5 or not older:
             return found
         made.wrong.append(made.t + 1)
-        return replace(found, rows=older[-1].copy())
+        return replace(found, beliefs=older[-1].copy())
 
     return restored
 
@@ -199,7 +200,7 @@ def rows_of_an_older_step():
 STATES = {
     "not joined": (not_joined, "merge"),
     "merged": (merged_for_nothing, "merge"),
-    "older": (rows_of_an_older_step(), "rows"),
+    "older": (beliefs_of_an_older_step(), "rows"),
 }
 
 

@@ -15,7 +15,7 @@ from onoff.client.memory import Progress
 from onoff.client.protocol import begin_both, finish
 from onoff.client.status import account
 from onoff.errors import JOURNAL, USAGE, OnoffError
-from onoff.logs.read import read_journal as read_as_log
+from onoff.logs.journals import read_journal as read_as_log
 from sampling import LONG
 
 CHAIN = Chain.symmetric(3, 0.2, ["news", "sports", "weather"])
@@ -129,7 +129,7 @@ def test_random_damage_is_never_a_traceback_nor_another_state(tmp_path):
 
 @pytest.mark.parametrize("planted", ["client", "referee", "fit"])
 def test_a_reader_that_does_not_look_at_the_checksums_is_found(tmp_path, monkeypatch, planted):
-    module = {"client": "client.journal", "referee": "audit.files", "fit": "logs.read"}[planted]
+    module = {"client": "client.journal", "referee": "audit.files", "fit": "logs.journals"}[planted]
 
     def believing(database, table, where="", *arguments):
         cursor = database.execute(f"SELECT * FROM {table} {where} ORDER BY 1", arguments)

@@ -14,7 +14,7 @@ from onoff.client.protocol import State, begin_past, finish
 from onoff.errors import ContextError, PendingRequest, PlanError
 from onoff.past import Habits, PastState, PublicState
 from oracles import random_chain
-from pastkit import Seen, drawn, exactly
+from pastkit import Seen, drawn, exactly, habits
 from sampling import one_in
 
 ON, OFF = True, False
@@ -31,29 +31,41 @@ WORLDS = {
     "a context drops out": (INTO, (1,), 5),
     "four with an end, one sensitive": (ENDS, (1,), 4),
     "four, two sensitive": (random_chain("dense", 4, 2), (0, 3), 3),
+    "two deep": (habits(2, 2, 1, full=True, zeros=False), (), 5),
+    "two deep, one sensitive": (habits(2, 2, 4, full=True, zeros=False), (1,), 5),
+    "three deep": (habits(2, 3, 2, full=True), (), 6),
+    "three deep here and there": (habits(2, 3, 5, zeros=False), (0,), 6),
+    "three sources, two deep": (habits(3, 2, 1, full=True), (), 5),
+    "three sources, two deep, one sensitive": (habits(3, 2, 3), (2,), 4),
 }
 
 
 class Machine:
-    """All streams that the state machine can make, with their probabilities."""
+    """All streams that the state machine can make, with their probabilities. Its readers have asked before.
+
+    What is hidden are the states that requests really lead to, given all that was asked before the journal.
+    """
 
     def __init__(self, chain, sensitive=(), begin=begin_past):
         self.start, self.begin = PublicState(Habits(chain, "known"), tuple(sensitive)), begin
-        self.P = [exactly(row) for row in chain.P.tolist()]
+        self.first = State(unsettled=chain.depth - 1)
+        self.P, self.step = [exactly(row) for row in chain.P.tolist()], chain.step.tolist()
         self.prepare = cache(PastState.prepare)
 
     def streams(self, statuses):
         """Every OFF query after every past of positive probability, as `Seen`, with what the journal sums up."""
-        n = self.start.habits.chain.n
-        # queries so far -> (public state, {(what is hidden, the next request, the state): probability})
-        now = {(): (self.start, {((), x, SETTLED): 1 / Decimal(n) for x in range(n)})}
+        size = len(self.P)
+        # queries so far -> (public state, {(what is hidden, the reader's true state, the client's): probability})
+        now = {(): (self.start, {((), z, self.first): 1 / Decimal(size) for z in range(size)})}
         for t, private in enumerate(statuses):
             after, found = {}, []
             for queries, (public, readers) in now.items():
                 step = None if public.asks_for_all(private) else self.prepare(public.rows)
                 laws = {}
-                for (hidden, x, state), p in readers.items():
-                    known = (*hidden, x if private or x in self.start.sensitive else None)
+                nexts = [(*reader, x, p * q) for reader, p in readers.items() for x, q in enumerate(self.P[reader[1]])]
+                for hidden, z, state, x, p in ((*reader, p) for *reader, p in nexts if p):
+                    came = self.step[z][x]
+                    known = (*hidden, came if step is None or x in self.start.sensitive else None)
                     for query, chance, randbelow in self._draws(step, x, state):
                         made = self.begin(state, public, x, private, step, randbelow)
                         assert made.pending.query == query
@@ -61,10 +73,8 @@ class Machine:
                         law[query] = law.get(query, 0) + p * chance
                         new, to = after.setdefault((*queries, query), (made.public, {}))
                         assert new.as_dict() == made.public.as_dict()  # a function of the queries, whatever was asked
-                        for y, probability in enumerate(self.P[x]):
-                            if probability:
-                                key = known, y, finish(made.state)
-                                to[key] = to.get(key, 0) + p * chance * probability
+                        key = known, came, finish(made.state)
+                        to[key] = to.get(key, 0) + p * chance
                 if step is not None:
                     found.append(self._seen(queries, readers, step, laws))
             yield from ((t, seen) for seen in found)
@@ -123,7 +133,7 @@ def forgets_to_move(state, public, request, private, step, randbelow):
     made = begin_past(state, public, request, private, step, randbelow)
     if made.pending.private:
         return made
-    stays = state.context if state.context < len(made.public.rows.rows) else made.state.context
+    stays = state.context if state.context in made.public.rows.contexts else made.state.context
     return replace(made, state=replace(made.state, context=stays))
 
 
@@ -145,14 +155,32 @@ def restores_rows(state, public, request, private, step, randbelow):
     return replace(made, state=replace(made.state, context=state.context), public=start)
 
 
-@pytest.mark.parametrize("mistake", [forgets_to_move, forgets_sensitive, restores_rows])
-def test_the_enumeration_sees_a_machine_that_makes_a_mistake(mistake):
-    chain = random_chain("dense", 3, 1)
+def forgets_its_state(state, public, request, private, step, randbelow):
+    """A client that is started again before every step and knows its last request alone."""
+    if state.reader is not None:
+        state = replace(state, reader=int(public.habits.chain.last[state.reader]))
+    return begin_past(state, public, request, private, step, randbelow)
+
+
+def starts_too_early(state, public, request, private, step, randbelow):
+    """A client for which one request made ON is enough, however deep the memory is."""
+    return begin_past(replace(state, unsettled=0), public, request, private, step, randbelow)
+
+
+DENSE, DEEP = random_chain("dense", 3, 1), habits(2, 3, 0, zeros=False)
+MISTAKES = [
+    (forgets_to_move, DENSE, (1,)), (forgets_sensitive, DENSE, (1,)), (restores_rows, DENSE, (1,)),
+    (forgets_its_state, DEEP, ()), (starts_too_early, DEEP, ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mistake", "chain", "sensitive"), MISTAKES)
+def test_the_enumeration_sees_a_machine_that_makes_a_mistake(mistake, chain, sensitive):
     told = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PastState, "same", lambda *_: True)
         for begin in (begin_past, mistake):
-            machine = Machine(chain, (1,), begin)
+            machine = Machine(chain, sensitive, begin)
             try:
                 told.append(checked(machine, [(ON, OFF, OFF, OFF)])[0])
             except ContextError:  # (in a context that is not its own a request may be impossible: seen, too)
@@ -229,9 +257,28 @@ def test_a_request_that_the_chain_calls_impossible_is_refused_though_its_context
     for _ in range(500):
         *_, last = made(chain, [(0, ON), (1, OFF)])
         state = finish(last.state)
-        if last.public.rows.possible[state.context, 0]:
+        if last.public.rows.requests[state.context, 0]:
             break
     else:
         pytest.fail("no query after which the context allows 0")
     with pytest.raises(ContextError, match="impossible to ask for '0' right after '1'"):
         begin_past(state, last.public, 0, OFF, last.public.rows.prepare(), randbelow=None)
+
+
+def test_an_impossible_request_is_refused_with_the_state_named():
+    chain = Chain([[0.5, 0.5], [0.5, 0.5], [1, 0]], ["a", "b"], states=[(0,), (1,), (0, 1)])
+    *_, last = made(chain, [(0, ON), (1, ON)], state=State(unsettled=1))
+    state = finish(last.state)
+    with pytest.raises(ContextError, match="impossible to ask for 'b' right after 'a' -> 'b'") as caught:
+        begin_past(state, last.public, 1, OFF, last.public.rows.prepare(), randbelow=None)
+    assert (caught.value.last, caught.value.next) == (1, 1)
+    assert begin_past(state, last.public, 1, ON, None).state.reader == 1
+
+
+def test_a_new_journal_asks_for_everything_as_often_as_the_memory_is_deep():
+    deep = habits(2, 3, 5)
+    for unsettled in (deep.depth - 1, deep.depth):  # a lost one: the first request may repeat one that went out
+        found = list(made(deep, [(0, ON)] * (unsettled + 1), state=State(unsettled=unsettled)))
+        assert [step.public.rows is None for step in found] == [True] * unsettled + [False]
+        assert found[-1].state.reader == deep.state_of((0, 0, 0))
+        assert found[-1].public.rows.same(PastState.start(deep))

@@ -308,7 +308,7 @@ def test_the_record_has_the_law_of_every_off_step_and_no_secret(own):
     queries = queries_of(own.directory / "journal")
     for line in lines:
         assert list(line) == ["format", "version", "stream", "step", "place", "joined", "law"]
-        assert (line["format"], line["version"]) == ("onoff-law", 2)
+        assert (line["format"], line["version"]) == ("onoff-law", 3)
         assert list(queries[line["step"]]) in line["law"]["sets"]
     state = PastState.start(CHAIN, ["weather"])
     assert lines[0]["law"] == json.loads(json.dumps(state.prepare().as_dict()))

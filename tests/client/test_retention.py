@@ -15,7 +15,7 @@ from onoff.client import journal as journal_module
 from onoff.client.journal import Journal
 from onoff.client.protocol import Begun, Pending, finish
 from onoff.client.status import account
-from onoff.logs.read import read_journal
+from onoff.logs.journals import read_journal
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import logkit
 from clikit import call
 from onoff import Chain, OnoffError, fit
 from onoff.apps.cli.fit import parse_gap
+from onoff.logs import count as counts
 from onoff.logs.count import count_sources, count_transitions
 from onoff.logs.engines import Columns, DuckDB
 from onoff.logs.read import ReadOptions, choose_columns, open_log, read_sequences, unpack
@@ -43,10 +44,10 @@ def engine(tmp_path_factory):
     made.close()
 
 
-def count(engine, file, names, other=None, gap=None):
+def count(engine, file, names, other=None, gap=None, depth=3):
     open_log(engine, [file], ReadOptions())
     codes = {name: code for code, name in enumerate(names)}
-    return count_transitions(engine, codes, len(names) + (other is not None), other, gap)
+    return count_transitions(engine, codes, len(names) + (other is not None), other, gap, depth)
 
 
 def simple(tmp_path, rows=300, users=60, names="abc", seed=3):
@@ -73,18 +74,58 @@ rows = st.lists(
 def test_counts_are_those_of_a_plain_loop(engine, tmp_path_factory, rows, gap, other):
     file = logkit.write(rows, tmp_path_factory.mktemp("log") / "log.csv")
     names = ["p", "q"]
-    found = count(engine, file, names, other, gap)
-    assert logkit.as_counters(found, 2 + (other is not None)) == logkit.counted(rows, names, gap, other)
+    for depth in (1, 2, 3):
+        found = count(engine, file, names, other, gap, depth)
+        assert logkit.as_counters(found) == logkit.counted(rows, names, gap, other, depth)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("TRANSITIONS", "PARTITION BY user ORDER BY time, row", "ORDER BY user, time, row"),
+        ("CONTEXT", "AND time_{later} - time_{k} <= {gap}", ""),
+        ("CONTEXT", "time_{later}", "time_0"),
+        ("TRANSITIONS", "WHEN code_0 >= 0 THEN", "WHEN TRUE THEN"),
+        ("CONTEXT", "code_{k} >= 0 AND", ""),
+        ("FOLD", "1, 1", "2, 1"),
+    ],
+)
+def test_a_context_across_users_pauses_or_other_sources_and_a_wrong_fold_are_seen(
+    engine, tmp_path, monkeypatch, name, right, wrong
+):
+    """The planted mistakes, in the statement itself."""
+    rng = np.random.default_rng(2)
+    rows = [(f"u{rng.integers(40)}", str(t), "pqr"[rng.integers(3)]) for t in range(600)]
+    file, expected = logkit.write(rows, tmp_path / "log.csv"), logkit.counted(rows, ["p", "q"], 30.0)
+    assert logkit.as_counters(count(engine, file, ["p", "q"], gap=30.0)) == expected
+    assert right in getattr(counts, name)
+    monkeypatch.setattr(counts, name, getattr(counts, name).replace(right, wrong))
+    assert logkit.as_counters(count(engine, file, ["p", "q"], gap=30.0)) != expected
+
+
+def test_of_too_many_contexts_those_are_counted_that_came_most_often(engine, tmp_path, monkeypatch):
+    rng = np.random.default_rng(4)
+    rows = [(f"u{rng.integers(40)}", str(t), "pqr"[rng.integers(9) // 4]) for t in range(2000)]
+    file, names = logkit.write(rows, tmp_path / "log.csv"), ["p", "q", "r"]
+    came = Counter()
+    for (_, *run), number in logkit.counted(rows, names)["after"].items():
+        came[tuple(run)] += number * (len(run) == 3)
+    monkeypatch.setattr(counts, "MOST_CELLS", 7 * 3)
+    level = count(engine, file, names).levels[2]
+    assert list(map(tuple, level.contexts.tolist())) == sorted(run for run, _ in came.most_common(7))
+    everything = logkit.counted(rows, names)["after"]
+    for fold, place, code in np.ndindex(level.counts.shape):
+        assert level.counts[fold, place, code] == everything[fold, *level.contexts[place].tolist(), code]
 
 
 def test_a_log_counted_in_parts_gives_the_same_report_to_the_last_digit(tmp_path, monkeypatch):
     rng = np.random.default_rng(3)
     rows = [(f"u{rng.integers(300)}", str(i), "xyz"[rng.integers(3)]) for i in range(6000)]
     file = logkit.write(rows, tmp_path / "log.parquet")
-    whole = fit(file)
-    assert whole.report.second_order_gain is not None
+    whole = fit(file, memory=3)
+    assert len(whole.report.depths) == 3
     monkeypatch.setattr(DuckDB, "rows_at_once", 1000)
-    assert fit(file).report == whole.report
+    assert fit(file, memory=3).report == whole.report
 
 
 def as_json(rows):
@@ -114,7 +155,7 @@ def test_every_format_gives_the_same_counts(engine, tmp_path, name, change):
     file = logkit.write(logkit.AWKWARD, tmp_path / name)
     file.write_bytes(change(file.read_bytes()))
     found = count(engine, file, ["x", "y", "z"], gap=50.0)
-    assert logkit.as_counters(found, 3) == logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50.0)
+    assert logkit.as_counters(found) == logkit.counted(logkit.AWKWARD, ["x", "y", "z"], 50.0)
 
 
 def test_names_are_taken_as_they_are_written(engine, tmp_path):
@@ -123,7 +164,7 @@ def test_names_are_taken_as_they_are_written(engine, tmp_path):
     rows = [(f"u\0{t % 7}", str(t), names[t * t % 12]) for t in range(300)]
     for name in ("log.csv", "log.jsonl", "log.parquet"):
         found = count(engine, logkit.write(rows, tmp_path / name), names)
-        assert logkit.as_counters(found, 12) == logkit.counted(rows, names)
+        assert logkit.as_counters(found) == logkit.counted(rows, names)
 
 
 @pytest.mark.parametrize("name", ["log.csv.gz", "log.zip"])
@@ -168,7 +209,7 @@ def test_typed_columns_of_parquet_count_like_texts(engine, tmp_path):
         columns = {"user": [7] * 4, "time": times, "source": [1, 2, 1, 2]}
         logkit.write_parquet(tmp_path / "log.parquet", f"BIGINT, {kind}, BIGINT", **columns)
         found = count(engine, tmp_path / "log.parquet", ["1", "2"])
-        assert found.pairs.sum(axis=0).tolist() == [[1, 0], [1, 0]]
+        assert found.levels[0].counts.sum(axis=0).tolist() == [[1, 0], [1, 0]]
         assert found.users == 1
 
 
@@ -225,7 +266,7 @@ def test_nothing_is_dropped_without_being_counted(tmp_path):
     assert (report.dropped_rows, report.breaks, report.users) == (10, 1, 10)
     assert report.rows == report.dropped_rows + report.breaks + report.events
     assert report.events == report.transitions + report.sequences
-    assert report.transitions == sum(expected["pairs"].values())
+    assert report.transitions == sum(number for run, number in expected["after"].items() if len(run) == 3)
 
 
 def test_text_sequences_are_names_or_numbers_of_the_names_in_their_header(tmp_path):
@@ -346,7 +387,7 @@ def test_the_command_writes_the_chain_and_prints_what_it_is_worth(tmp_path):
     simple(tmp_path, rows=3000, users=900)
     report = json.loads(call("fit", "log.csv", "-o", "a.json", "--json", cwd=tmp_path).stdout)
     assert report["costs"][0] == pytest.approx(2, abs=1)
-    assert abs(report["second_order_gain"]) < 0.01
+    assert [one["states"] for one in report["depths"]] == [3, 3]  # uniform requests: no context is worth a row
     shown = call("fit", "log.csv", "-o", "b.json", cwd=tmp_path, check=True).stdout
     assert f"after ON: {report['costs'][0]:.3f}" in shown
     assert report["verdict"] in shown
@@ -373,7 +414,6 @@ except KeyboardInterrupt:
 def test_the_plain_loop_itself_on_a_case_counted_by_hand():
     rows = [("u", "1", "p"), ("u", "2", "q"), ("u", "9", "p"), ("u", "9", "q"), ("v", "1", "q"), ("u", "3", "")]
     found = logkit.counted(rows, ["p", "q"], gap=5)
-    u, v = logkit.bucket("u"), logkit.bucket("v")
-    assert found["pairs"] == Counter({(u, 0, 1): 2})
-    assert found["starts"] == Counter({(u, 0): 2, (v, 1): 1})
+    assert found["after"] == Counter({(logkit.fold("u"), 0, 1): 2})
+    assert found["starts"] == Counter({0: 2, 1: 1})
     assert found["breaks"] == 1

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from onoff.errors import LogError
-from onoff.logs import read
-from onoff.logs.read import JournalRequests
+from onoff.logs import journals
+from onoff.logs.journals import JournalRequests
 
 NAMES = ("a", "b", "c")
 P = [[Fraction(n, 10) for n in row] for row in ((8, 1, 1), (1, 7, 2), (1, 2, 7))]
@@ -52,9 +52,9 @@ def fitted(monkeypatch, private, **more):
     def shown(path):
         journal = JournalRequests(**{"names": NAMES, "chain": None, "promise": "past", "requests": path,
                                      "private": private, **more})  # fmt: skip
-        monkeypatch.setattr(read, "read_journal", lambda _: journal)
+        monkeypatch.setattr(journals, "read_journal", lambda _: journal)
         try:
-            return counts(read._open_requests([Path("journal")])[1])
+            return counts(journals.open_requests([Path("journal")])[1])
         except LogError as error:
             return str(error)
 

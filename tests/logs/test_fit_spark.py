@@ -53,7 +53,7 @@ def test_spark_counts_the_same_as_duckdb_and_a_plain_loop(duckdb, spark, tmp_pat
         read(file, duckdb, spark)
         for engine in (duckdb, spark):
             sources = [count_sources(engine, 2), count_sources(engine, 9, ["y", "none"])]
-            found.append((logkit.as_counters(count_transitions(engine, CODES, 3, 2, 50.0), 3), sources))
+            found.append((logkit.as_counters(count_transitions(engine, CODES, 3, 2, 50.0, 3)), sources))
     assert found[0] == found[1]
     assert found[1][0] == logkit.counted(logkit.AWKWARD, ["x", "y"], 50.0, 2)
 
@@ -68,11 +68,11 @@ def test_a_file_in_many_blocks_keeps_its_order(duckdb, spark, tmp_path):
         with explained(file):
             read(file, duckdb, spark)
             assert spark.session.table("log").rdd.getNumPartitions() > 3
-            found = count_transitions(spark, CODES | {"z": 2}, 3, None, None)
+            found = count_transitions(spark, CODES | {"z": 2}, 3, None, None, 3)
     finally:
         spark.session.conf.unset("spark.sql.files.maxPartitionBytes")
         spark.session.conf.unset("spark.sql.files.openCostInBytes")
-    assert logkit.as_counters(found, 3) == logkit.counted(rows, ["x", "y", "z"])
+    assert logkit.as_counters(found) == logkit.counted(rows, ["x", "y", "z"])
 
 
 def test_names_are_data_for_both_engines_whatever_letters_they_have(duckdb, spark, tmp_path):
@@ -83,11 +83,11 @@ def test_names_are_data_for_both_engines_whatever_letters_they_have(duckdb, spar
     with explained(file):
         read(file, duckdb, spark)
         assert count_sources(spark, 9, names[:2]).left_out == tuple(sorted(names[:2]))
-        found = count_transitions(spark, codes, len(names), None, None)
-    assert logkit.as_counters(found, len(names)) == logkit.counted(rows, names)
+        found = count_transitions(spark, codes, len(names), None, None, 3)
+    assert logkit.as_counters(found) == logkit.counted(rows, names)
 
 
 @pytest.mark.usefixtures("spark")
 def test_a_fit_by_spark_is_that_by_duckdb(tmp_path):
     file = logkit.write(logkit.AWKWARD, tmp_path / "log.csv")
-    assert fit(file, spark="local[2]", gap=50).report == fit(file, gap=50).report
+    assert fit(file, spark="local[2]", gap=50, memory=3).report == fit(file, gap=50, memory=3).report

@@ -1,31 +1,54 @@
-"""Habits of the second order, fitted to half of the people of a log."""
+"""People are divided, and clients and servers learn from different ones."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from clientstreams import random_habits, simulate
+from clientstreams import random_habits
 from onoff import Chain
-from onoff.logs.habits import fit_habits, split_people
+from onoff.logs.habits import count_level, fit_people, most_frequent, split_people
 
 
-def test_a_fit_finds_the_model_and_gives_impossible_steps_no_probability():
+def test_a_fit_finds_the_model_to_its_depth():
     rng = np.random.default_rng(6)
-    habits = random_habits(3, rng)
-    fit = fit_habits([simulate(habits, 40, rng) for _ in range(500)], np.ones((3, 3), dtype=bool))
-    assert np.abs(fit.second - habits.second).max() < 0.08  # a row of 600 counts is off by 0.02 (one sigma) or less
-    possible = ~np.eye(3, dtype=bool)
-    barred = fit_habits([np.array([0, 1, 2, 0, 1])] * 10, possible)
-    assert (barred.second[:, ~possible] == 0).all()
-    assert barred.second.sum(axis=2) == pytest.approx(1)
+    habits = random_habits(3, rng, 3)
+    contexts = fit_people([habits.simulate(40, rng, 0) for _ in range(800)], ("a", "b", "c"), 3)
+    for depth in (1, 2, 3):
+        states = most_frequent(contexts, depth)
+        assert [run for run, kept in zip(contexts.runs, states, strict=True) if kept] == list(
+            random_habits(3, rng, depth).states
+        )
+    assert np.abs(contexts.rows[states][12:] - habits.P[12:]).max() < 0.08  # of 100 counts or more: three sigma
+
+
+def test_the_counts_of_contexts_are_those_of_a_loop(monkeypatch):
+    monkeypatch.setattr("onoff.logs.habits.FEWEST", 3)
+    rng = np.random.default_rng(7)
+    paths = [rng.integers(3, size=size) for size in rng.integers(1, 9, 20)]
+    for length in (1, 2, 3):
+        found, due = count_level(paths, 3, length), {}
+        for fold, path in enumerate(paths):
+            for t in range(length, len(path)):
+                table = due.setdefault(tuple(path[t - length : t].tolist()), np.zeros((8, 3), int))
+                table[fold % 8, path[t]] += 1
+        due = {context: table for context, table in due.items() if length == 1 or table.sum() >= 3}
+        assert list(map(tuple, found.contexts.tolist())) == sorted(due)
+        for place, context in enumerate(sorted(due)):
+            np.testing.assert_array_equal(found.counts[:, place], due[context])
 
 
 def test_sequences_end_before_what_the_chain_does_not_have_and_the_halves_share_nobody():
     lines = ["a b c a x b", "a a b", *["b c b b c"] * 3, "a b c x a b", "a x b c a b"]
     chain = Chain([[0.0, 1.0, 0.0], [0.2, 0.0, 0.8], [0.5, 0.5, 0.0]], ["a", "b", "c"])
     found = split_people(map(str.split, lines), chain, min_length=3, max_length=6)
-    assert (found.cut, found.training, len(found.attacked)) == (7, 2, 3)
+    assert (found.cut, found.training, len(found.attacked)) == (7, 2, 1)
     assert {tuple(path.tolist()) for path in found.attacked} <= {(0, 1, 2, 0), (1, 2, 1), (0, 1, 2)}
     free = split_people(map(str.split, lines), min_length=3, max_length=6)
-    assert (free.chain.n, free.training, len(free.attacked)) == (4, 3, 4)
+    assert (free.clients[1].n, free.training, len(free.attacked)) == (4, 3, 2)
+
+
+def test_a_sequence_ends_where_habits_with_memory_call_it_impossible():
+    P = [[0.5, 0.5], [0.5, 0.5], [0.0, 1.0]]
+    chain = Chain(P, ["a", "b"], states=[(0,), (1,), (1, 0)])  # a, after b, is not followed by a
+    found = split_people([list("abaab")] * 4, chain, min_length=3)
+    assert [path.tolist() for path in found.attacked] == [[0, 1, 0]]

@@ -57,7 +57,9 @@ def chain():
 def test_the_fields_of_a_chain(tmp_path, chain):
     call("fit", ROOT / "examples" / "clicks.csv", "-o", tmp_path / "fitted.json", check=True)
     fitted = json.loads((tmp_path / "fitted.json").read_text())
-    assert set(fitted) == named("Chain")
+    tree = Chain([*chain.P, chain.P[0]], NAMES, states=[(0,), (1,), (2,), (0, 1)])
+    tree.save(tmp_path / "tree.json")
+    assert set(fitted) | set(json.loads((tmp_path / "tree.json").read_text())) == named("Chain")
     chain.save(tmp_path / "plain.json")
     assert set(json.loads((tmp_path / "plain.json").read_text())) == set(fitted) - {"weight"}
     (tmp_path / "example.csv").write_text(block("Chain"))

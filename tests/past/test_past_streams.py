@@ -10,7 +10,7 @@ import pytest
 from onoff import Chain
 from onoff.past import contexts as filters
 from oracles import random_chain
-from pastkit import World, drawn
+from pastkit import World, drawn, habits
 from sampling import one_in
 
 PATTERNS = [(True, *rest) for rest in product([True, False], repeat=4)]
@@ -28,6 +28,20 @@ WORLDS = {
     "four with an end": (ENDS, ()),
     "four with an end, one sensitive": (ENDS, (1,)),
     "four, one sensitive": (random_chain("dense", 4, 2), (1,)),
+}
+TREES = {
+    "two deep": (habits(2, 2, 1, full=True), ()),
+    "two deep, one sensitive": (habits(2, 2, 2), (1,)),
+    "three deep": (habits(2, 3, 3, full=True), ()),
+    "three deep, one sensitive": (habits(2, 3, 1), (0,)),
+    "three sources": (habits(3, 2, 1), ()),
+    "three sources, all states": (habits(3, 2, 4, full=True), ()),
+    "three sources, one sensitive": (habits(3, 2, 2, full=True), (2,)),
+    "three sources, two sensitive": (habits(3, 3, 5), (0, 1)),
+    "four sources": (habits(4, 2, 1), ()),
+    "four sources, one sensitive": (habits(4, 2, 2), (3,)),
+    "three sources without zeros": (habits(3, 2, 6, full=True, zeros=False), ()),
+    "two deep without zeros, one sensitive": (habits(2, 2, 7, full=True, zeros=False), (0,)),
 }
 
 
@@ -51,6 +65,30 @@ def checked(world, patterns):
 )
 def test_no_query_tells_anything_and_the_stated_rounding_covers_what_is_measured(name):
     bits, excess = checked(World(*WORLDS[name]), PATTERNS)
+    assert bits < 1e-15
+    assert excess <= 1
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_no_query_of_habits_with_memory_tells_anything_about_hidden_states(name):
+    tree, sensitive = TREES[name]
+    patterns = PATTERNS if tree.n == 2 else [statuses[:4] for statuses in PATTERNS[::2]]
+    bits, excess = checked(World(tree, sensitive), [*patterns, (4, after_few_sources)])
+    assert bits < 1e-15
+    assert excess <= 1
+
+
+def after_few_sources(past):
+    """ON after a query of an even number of sources, unless it asked for everything."""
+    return len(past[-1]) in (2, 4) and len(past) > 1
+
+
+@pytest.mark.parametrize("name", [name for name in TREES if "zeros" not in name])
+def test_private_requests_may_follow_any_law_even_what_habits_call_impossible(name):
+    tree, sensitive = TREES[name]
+    other = [[1 + z * (x + 2) % 3 for x in range(tree.n)] for z in range(len(tree.P))]
+    assert (tree.P == 0).any()
+    bits, excess = checked(World(tree, sensitive, other), [statuses[:4] for statuses in PATTERNS[::2]])
     assert bits < 1e-15
     assert excess <= 1
 
@@ -107,9 +145,10 @@ def test_help_for_the_contexts_of_a_group_only_is_seen(monkeypatch):
 
 def test_merging_unequal_rows_stays_within_what_is_stated_after_every_past_and_uncounted_it_is_seen(monkeypatch):
     monkeypatch.setattr(filters, "ALIKE", 0.5)
-    bits, excess = checked(World(NEAR), PATTERNS)
+    world = habits(2, 2, 0, full=True), ()
+    bits, excess = checked(World(*world), PATTERNS)
     assert bits > 1e-9  # it is not for nothing
     assert excess <= 1
     distances = filters.distances
     monkeypatch.setattr(filters, "distances", lambda *rows: np.where(distances(*rows) < 0.5, 0.0, np.inf))
-    assert checked(World(NEAR), PATTERNS)[1] > 1000
+    assert checked(World(*world), PATTERNS)[1] > 1000

@@ -24,7 +24,7 @@ import pytest
 import proxyforge
 from onoff import Chain
 from onoff.client.status import snapshot
-from onoff.logs.read import read_journal
+from onoff.logs.journals import read_journal
 from ports import free_port
 from recordingserver import RecordingServer, reply
 from stresskit import portion, steps_of

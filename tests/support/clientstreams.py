@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from onoff import Chain
 from onoff.audit.clients import Past
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.model.measures import divergence
-from onoff.model.requests import Requests, start_law
+from onoff.model.requests import start_law
 from onoff.past import PastState
 
 
@@ -21,11 +22,14 @@ def statuses(text):
 def stream(client, chain, private, rng, start=None):
     """A path, and what a client makes of it: the steps, contexts and queries."""
     path = [int(rng.choice(chain.n, p=start_law(chain) if start is None else start))]
-    steps, contexts, queries = [], [], []
+    steps, contexts, queries, states = [], [], [], [path[0]]
     for t, on in enumerate(private):
-        step = client.on() if on else client.off(steps[-1], queries[-1])
-        contexts.append(0 if step.comes is None else int(step.comes[contexts[-1], path[t - 1]]))
-        path.append(int(rng.choice(chain.n, p=chain.P[path[t]] / chain.P[path[t]].sum())))
+        before = (steps[-1], queries[-1]) if t else ()
+        step = client.on(*before) if on else client.off(*before)
+        contexts.append(0 if step.comes is None else int(step.comes[contexts[-1], states[t - 1]]))
+        row = chain.P[states[t]]
+        path.append(int(rng.choice(chain.n, p=row / row.sum())))
+        states.append(chain.step[states[t], path[-1]])
         queries.append(step.draw(contexts[-1], path[t], path[t + 1], rng))
         steps.append(step)
     return path, steps, queries
@@ -37,8 +41,9 @@ def query_laws(client, private, path):
     for t, on in enumerate(private):
         after = {}
         for queries, (p, before, context) in found.items():
-            step = client.on() if on else client.off(before, queries[-1])
-            now = 0 if step.comes is None else int(step.comes[context, path[t - 1]])
+            earlier = (before, queries[-1]) if t else ()
+            step = client.on(*earlier) if on else client.off(*earlier)
+            now = 0 if step.comes is None else int(step.comes[context, _state(client, path[:t])])
             units = None if now < 0 else step.encoder(now, path[t + 1])
             row = [] if units is None else units[path[t]].tolist()
             for query, part in zip(step.sets, row, strict=False):
@@ -48,6 +53,11 @@ def query_laws(client, private, path):
     return {queries: p for queries, (p, *_) in found.items()}
 
 
+def _state(client, path):
+    """The state of the client's habits after some requests; without habits it is the last of them."""
+    return client.chain.state_of(path) if path and hasattr(client, "chain") else path[-1]
+
+
 def bits(beliefs, t):
     """Bits about what is hidden of step t: before it, by its own query, and by all queries from it on."""
     rows = beliefs.prior, beliefs.before, beliefs.at, beliefs.after
@@ -55,18 +65,10 @@ def bits(beliefs, t):
     return divergence(before, prior), divergence(at, before), divergence(after, before)
 
 
-def random_habits(n, rng):
-    """A person whose requests depend on the last two."""
-    return Requests(*(rng.dirichlet(np.ones(n), shape) for shape in ((), n, (n, n))))
-
-
-def simulate(habits, steps, rng):
-    """Draw the requests of a person with these habits."""
-    path = [int(rng.choice(len(habits.start), p=habits.start))]
-    for t in range(steps - 1):
-        moves = habits.moves(t)
-        path.append(int(rng.choice(len(habits.start), p=moves[path[-2] if len(moves) > 1 else 0, path[-1]])))
-    return np.array(path, dtype=np.intp)
+def random_habits(n, rng, depth=2):
+    """A person whose requests depend on the last `depth` ones."""
+    states = [state for length in range(1, depth + 1) for state in product(range(n), repeat=length)]
+    return Chain(rng.dirichlet(np.ones(n), len(states)), states=states)
 
 
 def towards(used, other, share):
@@ -88,15 +90,27 @@ class Wrong:
     def advance(self, step, query):
         return type(self)(self.state.advance(step, query))
 
-    def context(self, request, context, private):
-        return self.state.context(request, context, private)
+    def after_full_set(self):
+        return type(self)(self.state.after_full_set())
+
+    def context(self, state, context, private):
+        return self.state.context(state, context, private)
+
+
+class Shallow(Wrong):
+    """Remembers the last request alone, where habits remember more."""
+
+    def context(self, state, context, private):
+        last = self.chain.last
+        alike = [z for z in range(len(last)) if last[z] == last[state] and self.joined[z] >= 0]
+        return self.state.context(alike[0] if private and alike else state, context, private)
 
 
 class Forgetful(Wrong):
     """Goes on from the first context whatever was asked ON."""
 
-    def context(self, request, context, private):
-        return self.state.context(0 if private else request, context, private)
+    def context(self, state, context, private):
+        return self.state.context(0 if private else state, context, private)
 
 
 def audited_past(chain, sensitive, text, engine=None, **options):

@@ -1,7 +1,11 @@
 """Whole streams in fractions, for both promises, and the least cost of any scheme. Nothing here uses the package.
 
 Sources are numbers from 0, a query is a frozenset of them, a chain is a list of rows of fractions, statuses are True
-where privacy is ON (always at step 0), and `sensitive` is a frozenset of sources.
+where privacy is ON (always at step 0), and `sensitive` is a frozenset of sources. Statuses may also be a function of
+the queries so far.
+
+Habits with memory are a chain of their states, with the moves between these: `machine` makes it. Then paths have states
+in the place of requests, and so have `sensitive` and what is hidden: all of it is about whole states.
 
 A *client* of the promise `past` is a function `draw(queries, path) -> {query: probability}`: the law of the query at
 step t = len(queries), given the queries before it and the requests X_0..X_t = path. `stream_law` gives the law of
@@ -19,6 +23,7 @@ over all schemes.
 from __future__ import annotations
 
 import math
+import random
 from fractions import Fraction
 from itertools import combinations, pairwise, product
 
@@ -35,6 +40,36 @@ def sets(n):
 def chain_of(weights):
     """The chain with rows proportional to these numbers; floats are taken digit for digit."""
     return [[Fraction(w) / sum(map(Fraction, row)) for w in row] for row in weights]
+
+
+def random_tree(n, depth, seed, full=False, zeros=True):
+    """A tree {state: weights}, closed under dropping an end of a state. It has all states if it is `full`."""
+    rng = random.Random(f"{n} {depth} {seed}")
+    states = {run for size in range(1, depth + 1) for run in product(range(n), repeat=size) if full or size == 1}
+    for _ in range(2):
+        run = tuple(rng.randrange(n) for _ in range(depth))
+        states |= {run[i:j] for i in range(depth) for j in range(i + 1, depth + 1)}
+    rows = {}
+    for state in sorted(states):
+        rows[state] = [rng.choice([0, 0, 1, 2, 5] if zeros else [1, 2, 5, 9]) for _ in range(n)]
+        rows[state][rng.randrange(n)] += 1
+    return rows
+
+
+def machine(rows, n):
+    """The moves of a tree {state: weights of the next request}, the request that led to each state, and the steps."""
+    states = sorted(rows, key=lambda state: (len(state), state))
+
+    def after(state, x):
+        history = (*state, x)
+        return next(states.index(history[i:]) for i in range(len(history)) if history[i:] in rows)
+
+    step = [[after(state, x) for x in range(n)] for state in states]
+    moves = [[Fraction(0)] * len(states) for _ in states]
+    for z, row in enumerate(chain_of(rows[state] for state in states)):
+        for x, p in enumerate(row):
+            moves[z][step[z][x]] += p
+    return moves, [state[-1] for state in states], step
 
 
 def times(A, B):
@@ -139,19 +174,19 @@ def minimum(cost, equations):
     return solved.fun
 
 
-def stream_law(P, statuses, draw, start=None, move=None):
+def stream_law(P, steps, draw, start=None, move=None):
     """Pr[X_0..X_T, Q_0..Q_T] as {(path, queries): mass}; `move(queries, path)` may replace the row of the chain."""
-    n = len(P)
+    n, steps = len(P), steps if isinstance(steps, int) else len(steps)
     start = start or [Fraction(1, n)] * n
     law = {((x,), ()): p for x, p in enumerate(start) if p}
-    for t in range(len(statuses)):
+    for t in range(steps):
         asked = {}
         for (path, queries), p in law.items():
             for query, share in draw(queries, path).items():
                 if share:
                     key = path, (*queries, query)
                     asked[key] = asked.get(key, Fraction(0)) + p * share
-        if t == len(statuses) - 1:
+        if t == steps - 1:
             return asked
         law = {}
         for (path, queries), p in asked.items():
@@ -160,6 +195,16 @@ def stream_law(P, statuses, draw, start=None, move=None):
                 if share:
                     law[(*path, x), queries] = p * share
     raise AssertionError("a stream has at least one step")
+
+
+def is_on(statuses, queries):
+    """Whether the step after these queries is ON."""
+    return statuses(queries) if callable(statuses) else statuses[len(queries)]
+
+
+def resolved(statuses, queries):
+    """The statuses of these steps and the next one."""
+    return tuple(is_on(statuses, queries[:t]) for t in range(len(queries) + 1)) if callable(statuses) else statuses
 
 
 def hidden(path, statuses, sensitive, t):
@@ -179,7 +224,8 @@ def exact_filter(joint, statuses, sensitive, t, everything=False):
     """
     found = {}
     for (path, queries), p in joint.items():
-        known = hidden(path, statuses, sensitive, t - 1) if everything else context(path, statuses, sensitive, t)
+        seen = resolved(statuses, queries[: t - 1])
+        known = hidden(path, seen, sensitive, t - 1) if everything else context(path, seen, sensitive, t)
         row = found.setdefault(queries[:t], {}).setdefault(known, {})
         row[path[t]] = row.get(path[t], Fraction(0)) + p
     return {past: {c: normalise(row) for c, row in rows.items()} for past, rows in found.items()}
@@ -189,15 +235,21 @@ def query_laws(joint, statuses, sensitive, t):
     """{Q_0..Q_{t-1}: {G_t: (mass, law of Q_t)}}."""
     found = {}
     for (path, queries), p in joint.items():
-        law = found.setdefault(queries[:t], {}).setdefault(hidden(path, statuses, sensitive, t), {})
+        seen = resolved(statuses, queries[:t])
+        law = found.setdefault(queries[:t], {}).setdefault(hidden(path, seen, sensitive, t), {})
         law[queries[t]] = law.get(queries[t], Fraction(0)) + p
     return {past: {g: (sum(law.values()), normalise(law)) for g, law in laws.items()} for past, laws in found.items()}
 
 
 def largest_distance(joint, statuses, sensitive):
     """The largest total variation between the laws of a query given the same past and two values of what is hidden."""
-    steps = (query_laws(joint, statuses, sensitive, t) for t in range(len(statuses)))
+    steps = (query_laws(joint, statuses, sensitive, t) for t in range(length(joint)))
     return max(widest(law for _, law in laws.values()) for pasts in steps for laws in pasts.values())
+
+
+def length(joint):
+    """The number of steps."""
+    return len(next(iter(joint))[0])
 
 
 def widest(laws):
@@ -208,7 +260,7 @@ def widest(laws):
 
 def largest_information(joint, statuses, sensitive):
     """max_t I(G_t; Q_t | Q_0..Q_{t-1}) in bits: exactly 0.0 if every logarithm is of 1."""
-    return max(_conditional_information(query_laws(joint, statuses, sensitive, t)) for t in range(len(statuses)))
+    return max(_conditional_information(query_laws(joint, statuses, sensitive, t)) for t in range(length(joint)))
 
 
 def _conditional_information(pasts):
@@ -249,24 +301,31 @@ class Reference:
 
     `encode(rows)` chooses law and encoders of an OFF step. It takes {context: {source: probability}}
     over the sources that are not sensitive, and returns the public law {R: mass} and the encoders
-    {context: {source: {R: probability}}}. `merge(t, rows)` may replace rows before step t.
+    {context: {source: {R: probability}}}. `merge(t, rows)` may replace rows before step t. If P is about states, `last`
+    has the request that led to each, and `sensitive` those that a sensitive request led to.
     """
 
-    def __init__(self, P, statuses, sensitive, encode, merge=None):
+    def __init__(self, P, statuses, sensitive, encode, merge=None, last=None):
         self.P, self.statuses, self.sensitive = P, statuses, sensitive
         self.encode, self.merge = encode, merge or (lambda t, rows: rows)
+        self.last = last or range(len(P))
+        self.always = frozenset(self.last[s] for s in sensitive)
         self._rows, self._steps = {}, {}
 
     def draw(self, queries, path):
-        t, x = len(queries), path[-1]
-        if self.statuses[t]:
-            return {frozenset(range(len(self.P))): Fraction(1)}
+        if is_on(self.statuses, queries):
+            return {frozenset(self.last): Fraction(1)}
         law, encoders = self.step(queries)
-        chosen = law if x in self.sensitive else encoders[context(path, self.statuses, self.sensitive, t)][x]
-        return {R | self.sensitive: p for R, p in chosen.items()}
+        chosen = law if path[-1] in self.sensitive else encoders[self.context(queries, path)][self.last[path[-1]]]
+        return {R | self.always: p for R, p in chosen.items()}
+
+    def context(self, queries, path):
+        """The last thing that is hidden before the step after these queries."""
+        t = len(queries)
+        return context(path, resolved(self.statuses, queries[: t - 1]), self.sensitive, t)
 
     def rows(self, queries):
-        """{context: {source: probability}}: what public things tell about the request of step len(queries) > 0."""
+        """{context: {state: probability}}: what public things tell about the request of step len(queries) > 0."""
         if queries not in self._rows:
             self._rows[queries] = self.merge(len(queries), self.filtered(queries))
         return self._rows[queries]
@@ -274,25 +333,31 @@ class Reference:
     def filtered(self, queries):
         """The rows before any merge at this step."""
         t = len(queries) - 1
-        if self.statuses[t]:
+        if is_on(self.statuses, queries[:t]):
             return {(i, t): self._follow({i: Fraction(1)}) for i in range(len(self.P))}
         rows, (_, encoders) = self.rows(queries[:t]), self.step(queries[:t])
-        R = queries[t] - self.sensitive
+        R = queries[t] - self.always
         moved = {}
-        for c, row in self.open_rows(queries[:t]).items():
-            joint = {x: p * encoders[c][x].get(R, Fraction(0)) for x, p in row.items()}
-            joint = {x: p for x, p in joint.items() if p}
+        for c, row in rows.items():
+            joint = {
+                y: p * encoders[c][self.last[y]].get(R, Fraction(0))
+                for y, p in row.items() if y not in self.sensitive
+            }  # fmt: skip
+            joint = {y: p for y, p in joint.items() if p}
             if joint:
                 moved[c] = self._follow(normalise(joint))
         joining = {s for row in rows.values() for s in row if s in self.sensitive}
         return {**moved, **{(s, t): self._follow({s: Fraction(1)}) for s in joining}}
 
     def open_rows(self, queries):
-        """The rows given that the request is not sensitive, where that can be."""
-        restricted = {
-            c: {x: p for x, p in row.items() if x not in self.sensitive} for c, row in self.rows(queries).items()
-        }
-        return {c: normalise(row) for c, row in restricted.items() if row}
+        """The rows of sources, given that the request is not sensitive, where that can be."""
+        found = {}
+        for c, row in self.rows(queries).items():
+            for y, p in row.items():
+                if y not in self.sensitive:
+                    sources = found.setdefault(c, {})
+                    sources[self.last[y]] = sources.get(self.last[y], Fraction(0)) + p
+        return {c: normalise(row) for c, row in found.items()}
 
     def step(self, queries):
         """The public law and the encoders of the step after these queries."""

@@ -7,7 +7,6 @@ import hashlib
 import json
 import zipfile
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 # user, time, source: no user, no time, no source, equal times, a clock that goes back, one event, a pause.
@@ -71,33 +70,28 @@ def seconds(text: str) -> float | None:
     return value if abs(value) < 1e300 else None
 
 
-def bucket(user: str) -> int:
-    return int(hashlib.md5(user.encode()).hexdigest()[:2], 16) % 64
+def fold(user: str) -> int:
+    return int(hashlib.md5(user.encode()).hexdigest()[0], 16) % 8
 
 
-def counted(rows, names, gap=None, other=None) -> dict[str, object]:
-    """What `onoff.logs.count` should find, by loops over lists."""
+def counted(rows, names, gap=None, other=None, depth=3) -> dict[str, object]:
+    """What `onoff.logs.count` should find, by loops over lists: after[fold, a context, the next], and so on."""
     placed: dict[str, list[tuple[float, int, int]]] = {}
     for row, (user, time, source) in enumerate(rows):
         if user and seconds(time) is not None:
             known = names.index(source.strip()) if source.strip() in names else other if source.strip() else None
             placed.setdefault(user, []).append((seconds(time), row, known))
-    pairs, triples, starts = Counter(), Counter(), Counter()
+    after, starts = Counter(), Counter()
     breaks = 0
     for user, events in placed.items():
         events.sort(key=lambda event: event[:2])
         breaks += sum(code is None for _, _, code in events)
         for sequence in split(events, gap):
-            starts[bucket(user), sequence[0]] += 1
-            pairs.update((bucket(user), *pair) for pair in pairwise(sequence))
-            triples.update((bucket(user), *t) for t in zip(sequence, sequence[1:], sequence[2:], strict=False))
-    return {
-        "pairs": pairs,
-        "triples": triples,
-        "starts": starts,
-        "users": len(placed),
-        "breaks": breaks,
-    }
+            starts[sequence[0]] += 1
+            for place, code in enumerate(sequence):
+                for length in range(1, min(place, depth) + 1):
+                    after[fold(user), *sequence[place - length : place], code] += 1
+    return {"after": after, "starts": starts, "users": len(placed), "breaks": breaks}
 
 
 def split(events, gap):
@@ -114,14 +108,11 @@ def split(events, gap):
         yield current
 
 
-def as_counters(found, n) -> dict[str, object]:
+def as_counters(found) -> dict[str, object]:
     """A `Transitions` in the form of `counted`."""
-    sparse = {
-        name: Counter({tuple(map(int, at)): int(array[tuple(at)]) for at in zip(*array.nonzero(), strict=True)})
-        for name, array in (("pairs", found.pairs), ("starts", found.starts))
-    }
-    where, flat, count = found.triples
-    triples: Counter = Counter()
-    for b, f, c in zip(where.tolist(), flat.tolist(), count.tolist(), strict=True):
-        triples[b, f // n**2, f // n % n, f % n] += c
-    return sparse | {"triples": triples, "users": found.users, "breaks": found.breaks}
+    after: Counter = Counter()
+    for level in found.levels:
+        for fold, place, code in zip(*level.counts.nonzero(), strict=True):
+            after[int(fold), *level.contexts[place].tolist(), int(code)] = int(level.counts[fold, place, code])
+    starts = Counter({code: int(number) for code, number in enumerate(found.starts) if number})
+    return {"after": after, "starts": starts, "users": found.users, "breaks": found.breaks}

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from decimal import Context, Decimal, setcontext
 from functools import lru_cache
 
-from exactstreams import distance, normalise
+from exactstreams import distance, normalise, random_tree
+from onoff import Chain
 from onoff.past import PastState
 
 setcontext(Context(prec=70))
@@ -63,69 +64,88 @@ class Seen:
         )
 
 
-class World:
-    """The public part of all streams of a chain and a sensitive set: every state is prepared once."""
+def habits(n, depth, seed, full=False, zeros=True):
+    """A random tree (`exactstreams.random_tree`) as habits of the package."""
+    rows = random_tree(n, depth, seed, full, zeros)
+    return Chain([[weight / sum(row) for weight in row] for row in rows.values()], states=rows)
 
-    def __init__(self, chain, sensitive=()):
-        self.chain = chain
+
+class World:
+    """The public part of all streams of a chain and a sensitive set: every state is prepared once.
+
+    What is hidden are whole states. Requests made ON follow the rows of `private`, if there are any.
+    """
+
+    def __init__(self, chain, sensitive=(), private=None):
+        self.chain, self.step = chain, chain.step.tolist()
         self.P = [exactly(row) for row in chain.P.tolist()]
+        self.private = self.P if private is None else [exactly(row) for row in private]
         self.start = PastState.start(chain, sensitive)
         self.steps, self.states = {}, {}
 
-    def step(self, past, state):
-        """The prepared step after these queries since the last ON step."""
-        if past not in self.steps:
-            self.steps[past] = state.prepare()
-        return self.steps[past]
+    def prepared(self, since, state):
+        """The prepared step after what was asked since `start`: queries, and None for everything."""
+        if since not in self.steps:
+            self.steps[since] = state.prepare()
+        return self.steps[since]
 
-    def next(self, past, state, query):
-        if (past, query) not in self.states:
-            self.states[past, query] = state.advance(self.step(past, state), query)
-        return self.states[past, query]
+    def next(self, since, state, query):
+        """What was asked since `start`, and the state, one step later."""
+        if (since, query) not in self.states:
+            new = state.after_full_set() if query is None else state.advance(self.prepared(since, state), query)
+            self.states[since, query] = ((), self.start) if new.same(self.start) else ((*since, query), new)
+        return self.states[since, query]
 
     def streams(self, statuses, draw=drawn):
-        """Every OFF query after every past of positive probability, as `Seen`; a mutant has another `draw`."""
-        n, everything = self.chain.n, tuple(range(self.chain.n))
-        # past -> (queries since ON, state, sum of roundings, {(hidden, context, request): probability})
-        now = {(): ((), None, 0.0, {((), None, x): 1 / Decimal(n) for x in range(n)})}
-        for t, private in enumerate(statuses):
+        """Every OFF query after every past of positive probability, as `Seen`; a mutant has another `draw`.
+
+        The first step is ON. `statuses` may be their number and a function of the queries so far.
+        """
+        steps, is_on = statuses if callable(statuses[1]) else (len(statuses), lambda past: statuses[len(past)])
+        everything = tuple(range(self.chain.n))
+        first = {((z,), home, z): p for z, home, p in self._first()}
+        # past -> (asked since `start`, state, sum of roundings, {(hidden, context, the reader's state): probability})
+        now = {(everything,): ((), self.start, 0.0, first)}
+        for t in range(1, steps):
             after = {}
             for past, (since, state, before, readers) in now.items():
-                if private:
-                    moved = {}
-                    for (hidden, _, x), p in readers.items():
-                        context = self.start.context(x, None, True)
-                        follow(self.P, moved, (*hidden, x), context, x, p)
-                    after[(*past, everything)] = (), self.start, before, moved
+                if is_on(past):
+                    after[(*past, everything)] = (*self.next(since, state, None), before, readers, None)
                     continue
-                step = self.step(since, state)
+                step = self.prepared(since, state)
                 laws, branches = {}, {}
-                for (hidden, context, x), p in readers.items():
-                    known = (*hidden, x if x in state.sensitive else None)
-                    for query, chance in draw(step, x, context).items():
-                        law = laws.setdefault(known, {})
-                        law[query] = law.get(query, 0) + p * chance
-                        branches.setdefault(query, []).append((known, context, x, p * chance))
+                for (hidden, context, z), p in readers.items():
+                    for x, q in enumerate(self.P[z]):
+                        known = (*hidden, self.step[z][x] if x in state.sensitive else None)
+                        for query, chance in draw(step, x, context).items() if q else ():
+                            law = laws.setdefault(known, {})
+                            law[query] = law.get(query, 0) + p * q * chance
+                            branches.setdefault(query, []).append((known, context, self.step[z][x], p * q * chance))
                 so_far = before + step.rounding
                 total, stated = sum(readers.values()), self._stated(step)
                 shares = {known: (sum(law.values()), normalise(law)) for known, law in laws.items()}
                 yield t, Seen(past, total, step.rounding, so_far, stated, shares)
-                if t + 1 == len(statuses):
-                    continue
-                for query, found in branches.items():
-                    new, moved = self.next(since, state, query), {}
-                    for known, context, x, p in found:
-                        follow(self.P, moved, known, new.context(x, context, False), x, p)
-                    after[(*past, query)] = (*since, query), new, so_far, moved
-            now = after
+                for query, found in branches.items() if t + 1 < steps else ():
+                    after[(*past, query)] = (*self.next(since, state, query), so_far, None, found)
+            now = {past: self._settled(*there) for past, there in after.items()}
+
+    def _first(self):
+        """Readers of all states that the first step may have led to, equally likely."""
+        homes = [(z, home) for z, home in enumerate(self.start.joined) if home >= 0]
+        return [(z, home, 1 / Decimal(len(homes))) for z, home in homes]
+
+    def _settled(self, since, state, so_far, readers, found):
+        """Where readers are after a step that was made ON, or OFF with what was `found`."""
+        moved = {}
+        if found is None:
+            found = (
+                ((*hidden, self.step[z][x]), None, self.step[z][x], p * q)
+                for (hidden, _, z), p in readers.items() for x, q in enumerate(self.private[z]) if q
+            )  # fmt: skip
+        for known, context, z, p in found:
+            key = known, state.context(z, context, context is None), z
+            moved[key] = moved.get(key, 0) + p
+        return since, state, so_far, moved
 
     def _stated(self, step):
         return {query: Decimal(mass) / step.denominator for query, mass in zip(step.sets, step.masses, strict=True)}
-
-
-def follow(P, readers, hidden, context, request, p):
-    """Let readers of probability `p` go on from a request by the chain. They are kept by (hidden, context, next)."""
-    for y, chance in enumerate(P[request]):
-        if chance:
-            key = hidden, context, y
-            readers[key] = readers.get(key, 0) + p * chance

@@ -23,8 +23,8 @@ import httpx
 
 from onoff import Chain
 from onoff.apps.proxy.app import Application
-from onoff.apps.proxy.queue import LONGEST, RequestQueue
 from onoff.client.client import Client
+from onoff.client.queue import LONGEST, RequestQueue
 from ports import free_port
 
 ONOFF = Path(sys.executable).with_name("onoff")

@@ -31,9 +31,11 @@ from onoff.client.transports import Answer, Content
 from onoff.past import PastState
 from onoff.plans.race import race_plan
 from oracles import random_chain
+from pastkit import habits
 
 CHAIN = random_chain("dense", 4, 1)
 PAST = random_chain("dense", 6, 3)
+MEMORY = habits(4, 2, 1)  # some states of two requests, some requests impossible
 SENSITIVE = (1, 4)
 
 
@@ -135,6 +137,7 @@ class Life:
         self.journal = Journal(
             self.journal_file, self.stated.fingerprint, "catalogue", self.first_ever,
             promise=promise, sensitive=sensitive, cache=self.cache, names=self.chain.names if self.learns else (),
+            depth=self.stated.depth,
         )  # fmt: skip
         if promise == "both":
             return Both(self.chain, self.journal, self.planner, self.randbelow)
@@ -200,6 +203,9 @@ class Life:
 
 
 def life(directory, promise="both", **options):
+    """A stream of a promise, or of "memory": that of `past` with habits that remember more than one request."""
+    if promise == "memory":
+        promise, options = "past", {"chain": MEMORY, "sensitive": (1,), **options}
     if promise == "past":
         options.setdefault("sensitive", SENSITIVE)
     return Life(directory, promise, **options)

@@ -3,8 +3,8 @@
 The promise `both` is served by plans, whose cost is exact. Under the promise `past` the law of an OFF request depends
 on the queries before it. The first OFF request after ON has none, so its cost is exact, too: one law for the rows of
 the chain. For later ones streams are simulated with the engine that a client uses. A stream begins with a request made
-ON, drawn from the stationary law, and goes on OFF; the cost of a step given its past is exact, and only pasts are
-sampled.
+ON, drawn from the stationary law, or with as many as the habits remember, and goes on OFF. The cost of a step given its
+past is exact, and only pasts are sampled.
 
 Lengths of messages turn costs into bytes afterwards. No law depends on them.
 """
@@ -163,6 +163,8 @@ def _check(
             raise PlanError(f"there is no scheme {scheme!r}: choose {listed(AUTO, *SCHEMES)}")
     for chain in chains.values():
         PastState.start(chain, sensitive)  # knows them all
+        if "both" in promises:
+            chain.without_memory("the promise both")
 
 
 def _tasks(
@@ -234,19 +236,27 @@ def simulate(chain: Chain, sensitive: Sequence[int | str], steps: int, seed: str
     deadline = time.monotonic() + time_limit
     rng, step = Random(seed), _first_step(chain, tuple(sensitive))
     state = step.state
-    request = rng.choices(range(chain.n), start_law(chain).tolist())[0]
-    context = state.context(request, None, private=True)
+    now = rng.choices(range(chain.n), start_law(chain).tolist())[0]  # a state below n is one request alone
+    for _ in range(chain.depth - 1):
+        now = int(chain.step[now, _next(chain, now, rng)])
+    context = state.context(now, None, private=True)
     expected, bounds = [], []
     while True:
-        request = rng.choices(range(chain.n), chain.P[request].tolist())[0]
+        request = _next(chain, now, rng)
         query = step.draw(request, context, rng.randrange)
         expected.append(members(step.law))
         bounds.append(step.lower_bound)
         if len(bounds) == steps or time.monotonic() > deadline:
             return Stream(np.array(expected), np.array(bounds))
         state = state.advance(step, query)
-        context = state.context(request, context, private=False)
+        now = int(chain.step[now, request])
+        context = state.context(now, context, private=False)
         step = state.prepare()
+
+
+def _next(chain: Chain, state: int, rng: Random) -> int:
+    """Draw the next request."""
+    return rng.choices(range(chain.n), chain.P[state].tolist())[0]
 
 
 def _means(asked: Cost, lags: Sequence[int], streams: Sequence[Stream], sizes: Floats | None) -> Iterator[Cost]:
@@ -289,7 +299,7 @@ def read_lengths(file: Path, chain: Chain) -> dict[str, float]:
     """
     from onoff.client.status import message_lengths, snapshot
     from onoff.files import read_json
-    from onoff.logs.read import is_journal
+    from onoff.logs.journals import is_journal
 
     if is_journal(file):
         if snapshot(file).chain != chain.fingerprint:

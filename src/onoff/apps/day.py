@@ -113,6 +113,8 @@ def compare_day(
 ) -> Day:
     """Compute what a day costs by each way of asking, with `both` also by that promise."""
     hidden = PastState.start(chain, sensitive).sensitive
+    if both:
+        chain.without_memory("the promise both")
     sizes = np.array([1.0 if lengths is None else lengths[name] for name in chain.names])
     everything, requests, steps = float(sizes.sum()), habits.requests, _steps(habits)
 

@@ -23,11 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.bayes import NOTHING, Beliefs, View, hidden_part, infer
-from onoff.audit.clients import Naive, Step
-from onoff.audit.rows import NOWHERE
+from onoff.audit.clients import Naive, Step, law_step
 from onoff.errors import OnoffError
 from onoff.model.measures import divergence
-from onoff.model.requests import Requests
 from onoff.types import Bar, Floats, Mask, Query, quiet
 
 if TYPE_CHECKING:
@@ -113,8 +111,8 @@ def attack(
     """
     rules, private = _known(promise, seen), np.array([step.private for step in seen])
     with bar(2 * len(seen)) as advance:
-        requests = Requests.of_chain(chain, start)
-        beliefs = infer(requests, private.tolist(), lambda t: _view(seen[t], rules[t]), sensitive, advance)
+        views = (private.tolist(), lambda t: _view(seen[t], rules[t]))
+        beliefs = infer(chain, *views, sensitive, advance, start=start)
     known = None if truth is None else _checked(chain, beliefs, truth)
     there = np.array([step.query is not None for step in seen])
     off, closed = there & ~private, beliefs.sensitive
@@ -123,8 +121,8 @@ def attack(
     hidden = np.flatnonzero(there & (private | bool(closed)))
     moves = [np.abs(beliefs.hidden(reference - beliefs.after, t)).sum() / 2 for t in hidden.tolist()]
     moved = np.abs(beliefs.some_at - beliefs.some_before).mean()  # 0 if there are no sensitive sources
-    # Every factor of M and N is off by less than (n + 8) 2^-53 of itself, and so are the sums of products of them.
-    floats = 8 * len(seen) * (chain.n + 8) * 2.0**-53
+    # Every factor of M and N is off by less than (|Z| + 8) 2^-53 of itself, and so are the sums of products of them.
+    floats = 8 * len(seen) * (len(chain.states) + 8) * 2.0**-53
     return Attack(
         promise=promise,
         beliefs=beliefs,
@@ -138,23 +136,9 @@ def attack(
     )
 
 
-def recorded_view(line: LawLine, query: Query, before: View | None, sensitive: Sequence[int]) -> View:
+def recorded_view(chain: Chain, line: LawLine, query: Query, before: View | None, sensitive: Sequence[int]) -> View:
     """What a query says by a recorded law of the promise `past`; `before` is the view of the step before, if OFF."""
-    n, closed, joined = len(line.joined), list(sensitive), np.array(line.joined, dtype=np.intp)
-    chances = np.zeros((1 + max((0, *line.place, *line.joined)), n, 1))
-    index = line.law.index.get(query)
-    if index is not None:
-        for context, units in line.encoders.items():
-            if context < len(chances):
-                chances[context, :, 0] = units[:, index] / np.maximum(units.sum(axis=1), 1)
-        chances[:, closed] = line.law.masses[index] / line.law.denominator
-    if before is None:
-        return View(chances, len(chances), joined[None])
-    comes = np.full((before.contexts, n), NOWHERE)
-    known = np.array(line.place[: before.contexts], dtype=np.intp)
-    comes[: len(known)] = known[:, None]
-    comes[:, closed] = joined[closed]
-    return View(chances, len(chances), comes)
+    return law_step(chain, line, None if before is None else before.contexts, sensitive).view(query)
 
 
 def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[Seen]:

@@ -1,39 +1,45 @@
-"""What a server concludes from queries: forward-backward over the client's context and the requests.
+"""What a server concludes from queries: forward-backward over the client's context and the states of habits.
 
-Requests follow a chain, or a model of the second order. How a client asks depends on its context, its request and, with
-the promise `both`, its next request (`onoff.audit.clients`). So (context, X_{t-1}, X_t) is a Markov chain with the
-queries as observations, and forward-backward over it is exact. With w = X_{t-1} (absent for a chain) and x = X_t,
+Requests follow the habits that the server believes in; the client has a chain of its own. Whoever knows the state of
+both, as the union of their states tells it, knows what either remembers. How a client asks depends on its context, its
+request and, with the promise `both`, its next request (`onoff.audit.clients`). So (context, state) is a Markov chain
+with the queries as observations, and forward-backward over it is exact:
 
-    M[c, x, w]  ~ p(context c, x, w | Q_0..Q_{t-1})         going forward
-    N[c, x, w]  ~ p(Q_t, Q_{t+1}, .. | context c, x, w)     going back
+    M[c, z]  ~ p(context c, state z after the request X_t | Q_0..Q_{t-1})    going forward
+    N[c, z]  ~ p(Q_t, Q_{t+1}, .. | context c, state z)                      going back
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.model.powers import times
-from onoff.model.requests import Requests
+from onoff.model import tree
+from onoff.model.powers import sparse_times
+from onoff.model.requests import start_law
 from onoff.types import Floats
 
 if TYPE_CHECKING:
-    pass
+    from scipy.sparse import csr_array
+
+    from onoff.model.chain import Chain
 
 BLOCK = 32  # steps between states that are kept on the way forward; the others are computed again on the way back
 Contexts = NDArray[np.intp]
+Part = tuple[int, Any, Any]  # a next request, the states that it leads to, and the moves into them
 
 
 @dataclass(frozen=True, eq=False)
 class View:
     """What one query says: chances[c, x, y] = p(query | context, request, next), axes of length 1 do not matter.
 
-    There are so many `contexts` at this step. A client that was in context b at the step before, and asked for x there,
-    is in comes[b, x] now; without `comes` all clients are in context 0.
+    There are so many `contexts` at this step. A client that was in context b at the step before, and whose habits were
+    in state s after its request, is in comes[b, s] now; without `comes` all clients are in context 0.
     """
 
     chances: Floats
@@ -48,7 +54,7 @@ NOTHING = View(np.ones((1, 1, 1)))  # a step that says nothing, in one context
 class Beliefs:
     """One row for each step, over the sources.
 
-    `prior` is p(X_t) by the model of requests alone, `before` is p(X_t | Q_0..Q_{t-1}), `at` is p(X_t | Q_0..Q_t) and
+    `prior` is p(X_t) by habits alone, `before` is p(X_t | Q_0..Q_{t-1}), `at` is p(X_t | Q_0..Q_t) and
     `after` is p(X_t | all queries). `some_prior`, `some_before` and `some_at` are the same for "a sensitive source was
     asked for, at this step or before". No request can have caused the query of an `impossible` step: it says nothing,
     nor do the steps after it whose contexts are then unknown, up to the next ON step; all these are `silent`.
@@ -79,17 +85,25 @@ def hidden_part(row: Floats, private: bool, sensitive: Sequence[int]) -> Floats:
 
 
 def infer(
-    requests: Requests,
+    habits: Chain,
     private: Sequence[bool],
     view: Callable[[int], View],
     sensitive: Iterable[int] = (),
     advance: Callable[[], None] = lambda: None,
+    *,
+    client: Chain | None = None,
+    start: Floats | None = None,
 ) -> Beliefs:
-    """What a server believes that saw view(t) at every step t. `view` and `advance` are called twice for each step."""
-    hidden = tuple(sorted(set(sensitive)))
-    alone = _Pass(requests, len(private), lambda t: NOTHING, hidden)
+    """What a server believes that knows these habits and saw view(t) at every step t.
+
+    `client` is the chain whose states views speak of, if it is another one; `start` the law of X_0. `view` and
+    `advance` are called twice for each step.
+    """
+    hidden, model = tuple(sorted(set(sensitive))), _model(habits, client or habits)
+    law = start_law(habits) if start is None else start / start.sum()
+    alone = _Pass(model, law, len(private), lambda t: NOTHING, hidden)
     alone.forward(lambda: None)
-    found = _Pass(requests, len(private), view, hidden)
+    found = _Pass(model, law, len(private), view, hidden)
     found.forward(advance)
     found.back(advance)
     impossible, silent = tuple(sorted(found.impossible)), tuple(sorted(found.silent))
@@ -99,17 +113,102 @@ def infer(
     )  # fmt: skip
 
 
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """The union of the states of server and client: in z the last request is last[z], and the client's state memory[z].
+
+    moves[z, y] is the probability of state y after state z, by the server's habits.
+    """
+
+    n: int
+    last: Contexts
+    memory: Contexts
+    moves: csr_array
+
+    def parts(self, view: View) -> list[Part]:
+        """All moves; or, if it matters what comes next, for each request the moves into the states that it leads to."""
+        return self._by_next if view.chances.shape[2] > 1 else [(0, slice(None), self.moves)]
+
+    @cached_property
+    def _by_next(self) -> list[Part]:
+        into = [np.flatnonzero(self.last == y) for y in range(self.n)]
+        return [(y, states, self.moves[:, states]) for y, states in enumerate(into)]
+
+    def chances(self, view: View, y: int) -> Floats:
+        """[c, z]: p(query | context, request, next request y)."""
+        cube = np.broadcast_to(view.chances, (view.contexts, self.n, view.chances.shape[2]))
+        found: Floats = cube[:, self.last, y]
+        return found
+
+    def by_source(self, row: Floats) -> Floats:
+        """The law of the request, from that of the state."""
+        return np.bincount(self.last, row, self.n).astype(np.float64)
+
+    def next(self, state: Floats, view: View, following: View) -> Floats:
+        """M of the step that follows, from M of the step of `view`."""
+        result = np.empty((len(state), following.contexts, len(self.last)))
+        for y, states, moves in self.parts(view):
+            asked = self._gathered(state * self.chances(view, y), following)
+            flat = sparse_times(moves.T, asked.reshape(-1, len(self.last)).T).T
+            result[..., states] = flat.reshape(*result.shape[:2], -1)
+        return result
+
+    def likelihood(self, view: View, ahead: tuple[Floats, View] | None) -> Floats:
+        """N of a step, from N and view of the step after; without them, the likelihood of this step's query alone."""
+        if ahead is None and view.chances.shape[2] == 1:
+            return self.chances(view, 0)
+        after, following = ahead or (np.ones((1, len(self.last))), NOTHING)
+        result = np.zeros((view.contexts, len(self.last)))
+        for y, states, moves in self.parts(view):
+            onwards = sparse_times(moves, after[:, states].T).T
+            result += self.chances(view, y) * self._picked(onwards, following)
+        return result
+
+    def _gathered(self, asked: Floats, following: View) -> Floats:
+        """[layer, c, z] by the context at the step that follows."""
+        if following.comes is None:
+            return np.asarray(asked.sum(axis=1, keepdims=True))
+        size = len(self.last)
+        places = ((following.comes[:, self.memory] + 1) * size + np.arange(size)).ravel()  # context 0 is NOWHERE
+        layers = [np.bincount(places, layer.ravel(), (following.contexts + 1) * size) for layer in asked]
+        return np.array(layers, dtype=np.float64).reshape(len(asked), -1, size)[:, 1:]
+
+    def _picked(self, onwards: Floats, following: View) -> Floats:
+        """[c, z] from [context at the step that follows, z]."""
+        if following.comes is None:
+            return onwards[:1]
+        padded = np.concatenate([onwards, np.zeros_like(onwards[:1])])  # the last context is NOWHERE
+        return padded[following.comes[:, self.memory], np.arange(len(self.last))]
+
+
+@lru_cache(maxsize=64)
+def _model(habits: Chain, client: Chain) -> _Model:
+    from scipy.sparse import csr_array
+
+    states = sorted({*habits.states, *client.states}, key=lambda state: (len(state), state))
+    believed, remembered = ({state: z for z, state in enumerate(chain.states)} for chain in (habits, client))
+    P = habits.P[[tree.longest_suffix(believed, state) for state in states]]
+    memory = np.array([tree.longest_suffix(remembered, state) for state in states])
+    step, (z, x) = tree.steps(states, habits.n), np.nonzero(P)
+    moves = csr_array((P[z, x], (z, step[z, x])), shape=(len(states), len(states)))
+    return _Model(habits.n, np.array([state[-1] for state in states]), memory, moves)
+
+
 class _Pass:
     """One way forward over the views, of which a state is kept every BLOCK steps, and one way back.
 
-    A state is M[layer, c, x, w]. Layer 0 is all of it; layer 1, if there are sensitive sources, the part in which none
+    A state is M[layer, c, z]. Layer 0 is all of it; layer 1, if there are sensitive sources, the part in which none
     of them was asked for at an earlier step.
     """
 
-    def __init__(self, requests: Requests, steps: int, view: Callable[[int], View], hidden: tuple[int, ...]) -> None:
-        n = len(requests.start)
-        self._requests, self._steps, self._view, self._hidden = requests, steps, view, list(hidden)
-        self.before, self.at, self.after = (np.empty((steps, n)) for _ in range(3))
+    def __init__(
+        self, model: _Model, start: Floats, steps: int, view: Callable[[int], View], hidden: tuple[int, ...]
+    ) -> None:
+        self._model, self._steps, self._view = model, steps, view
+        self._start = np.zeros((1 + bool(hidden), 1, len(model.last)))
+        self._start[..., : model.n] = start
+        self._hidden = np.isin(model.last, hidden)
+        self.before, self.at, self.after = (np.empty((steps, model.n)) for _ in range(3))
         self.some_before, self.some_at = np.zeros(steps), np.zeros(steps)
         self.impossible: set[int] = set()
         self.silent: set[int] = set()
@@ -117,20 +216,17 @@ class _Pass:
 
     def forward(self, advance: Callable[[], None]) -> None:
         """Fill all beliefs but those after the stream."""
-        start = np.repeat(self._requests.start[None, None, :, None], 1 + bool(self._hidden), axis=0)
-        state, view, lost = start, NOTHING, False
+        state, view, lost = self._start, NOTHING, False
         for t in range(self._steps):
             earlier, view_before, view = state, view, self._view(t)
             lost = lost and view.comes is not None
-            found = (
-                None if lost else self._told(start if t == 0 else self._next(earlier, view_before, view, t), view, t)
-            )
+            found = None if lost else self._told(self._next(earlier, view_before, view, t), view, t)
             if found is None:
                 self.silent.add(t)
                 if not lost:
                     self.impossible.add(t)
                 lost, view = True, NOTHING
-                found = self._told(start if t == 0 else self._next(earlier, view_before, view, t), view, t)
+                found = self._told(self._next(earlier, view_before, view, t), view, t)
             assert found is not None  # a view of nothing excludes nothing
             state = found
             if t % BLOCK == 0:
@@ -148,8 +244,8 @@ class _Pass:
                 state = self._next(states[-1], views[i - 1], views[i], first + i)
                 states.append(state / state.sum())
             for t in range(first + len(views) - 1, first - 1, -1):
-                likely = _likelihood(views[t - first], self._requests.moves(t), ahead)
-                both = (states[t - first][0] * likely).sum(axis=(0, 2))
+                likely = self._model.likelihood(views[t - first], ahead)
+                both = self._model.by_source((states[t - first][0] * likely).sum(axis=0))
                 self.after[t] = both / both.sum()
                 ahead = likely / likely.max(), views[t - first]
                 advance()
@@ -160,76 +256,21 @@ class _Pass:
     def _told(self, state: Floats, view: View, t: int) -> Floats | None:
         """Note the beliefs before and at step t, and return the state, scaled; None if the query is impossible."""
         total = state[0].sum()
-        asked = state * _likelihood(view, self._requests.moves(t), None)
+        asked = state * self._model.likelihood(view, None)
         chance = asked[0].sum()
         if not (total > 0 and chance > 0):
             return None
         state, asked = state / total, asked / chance
-        self.before[t], self.at[t] = state[0].sum(axis=(0, 2)), asked[0].sum(axis=(0, 2))
-        if self._hidden:
-            self.some_before[t], self.some_at[t] = (
-                1 - np.delete(part[1], self._hidden, axis=1).sum() for part in (state, asked)
-            )
+        self.before[t], self.at[t] = (self._model.by_source(part[0].sum(axis=0)) for part in (state, asked))
+        if self._hidden.any():
+            self.some_before[t], self.some_at[t] = (1 - part[1][:, ~self._hidden].sum() for part in (state, asked))
         return state
 
     def _next(self, state: Floats, view: View, following: View, t: int) -> Floats:
         """The state before step t, from the one before step t - 1, its view and the view of step t."""
-        moves, is_chain = self._requests.moves(t - 1), self._requests.second is None
-        if self._hidden:
+        if t == 0:
+            return self._start
+        if len(state) > 1:
             state = state.copy()
             state[1:, :, self._hidden] = 0.0
-        if view.chances.shape[2] == 1:
-            asked = _gathered(state * view.chances, following)
-            if is_chain:
-                return times(asked[..., 0], moves[0])[..., None]
-            return _walked(asked, moves).transpose(0, 1, 3, 2)
-        asked = _gathered(_walked(state, moves) * view.chances, following)
-        return asked.sum(axis=2)[..., None] if is_chain else asked.transpose(0, 1, 3, 2)
-
-
-def _walked(state: Floats, moves: Floats) -> Floats:
-    """[layer, c, x, y] = sum over w of state[layer, c, x, w] moves[w, x, y]."""
-    layers, contexts, n, _ = state.shape
-    batches = state.transpose(2, 0, 1, 3).reshape(n, layers * contexts, -1)
-    return times(batches, moves.transpose(1, 0, 2)).reshape(n, layers, contexts, n).transpose(1, 2, 0, 3)
-
-
-def _gathered(asked: Floats, following: View) -> Floats:
-    """[layer, c, x, ..] by the context at the step that follows."""
-    if following.comes is None:
-        return np.asarray(asked.sum(axis=1, keepdims=True))
-    layers, _, n, last = asked.shape
-    result = np.zeros((layers, following.contexts + 1, n, last))  # the last context is NOWHERE
-    for before, comes in enumerate(following.comes):
-        result[:, comes, np.arange(n)] += asked[:, before]
-    return result[:, :-1]
-
-
-def _likelihood(view: View, moves: Floats, ahead: tuple[Floats, View] | None) -> Floats:
-    """N[c, x, w] from N and view of the step after; without them, the likelihood of this step's query alone."""
-    announced = view.chances.shape[2] > 1
-    chances = np.broadcast_to(view.chances, (view.contexts, moves.shape[1], view.chances.shape[2]))
-    if ahead is None:
-        return _back(chances, moves) if announced else chances
-    after, following = ahead  # after[c, y, w], where w is this step's x, or absent
-    if announced:
-        onwards = np.broadcast_to(after.transpose(0, 2, 1), (len(after), chances.shape[1], after.shape[1]))
-        return _back(chances * _picked(onwards, following), moves)
-    if after.shape[2] == 1 and len(moves) == 1:
-        onwards = times(after[:, :, 0], moves[0].T)[..., None]
-    else:
-        onwards = _back(np.broadcast_to(after.transpose(0, 2, 1), (len(after), *moves.shape[1:])), moves)
-    return chances * _picked(onwards, following)
-
-
-def _picked(onwards: Floats, following: View) -> Floats:
-    """[c, x, ..] from [context at the step that follows, x, ..]."""
-    if following.comes is None:
-        return onwards[:1]
-    padded = np.concatenate([onwards, np.zeros_like(onwards[:1])])  # the last context is NOWHERE
-    return padded[following.comes, np.arange(onwards.shape[1])]
-
-
-def _back(cube: Floats, moves: Floats) -> Floats:
-    """[c, x, w] = sum over y of cube[c, x, y] moves[w, x, y]."""
-    return times(cube.transpose(1, 0, 2), moves.transpose(1, 2, 0)).transpose(1, 0, 2)
+        return self._model.next(state, view, following)

@@ -4,10 +4,11 @@ Secret are three things at a step: the client's *context*, the request X_t and, 
 request X_{t+1}. The context is all that a client remembers of earlier requests. So a client is, at each step,
 
     how it asks        p(Q_t = q | context, X_t, X_{t+1}), in whole numbers                       `Step.encoder`
-    what it remembers  the context at this step, given context and request of the step before     `Step.comes`
+    what it remembers  the context at this step, given the context of the step before and the
+                       state of its habits after the request there                                `Step.comes`
 
-and both follow from the statuses and the queries so far: `on()` is an ON step, for which nothing earlier matters, and
-`off(before, query)` the OFF step after the step `before` with this query. Promise `both`: the context is the last
+and both follow from the statuses and the queries so far: `on(before, query)` is the ON step and `off(before, query)`
+the OFF step after the step `before` with this query; `on()` begins a stream. Promise `both`: the context is the last
 request made ON, and asking depends on X_{t+1}. Promise `past`: the engine numbers its contexts and says how they move.
 Clients of ours ask for the full set while ON, all in one context. Plans and engines are exhibits: objects that are
 looked at, not believed. A client that `promises` states a rounding at every step.
@@ -17,20 +18,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache, lru_cache, partial
-from itertools import accumulate, combinations, product
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache, partial
+from itertools import combinations, product
 from math import comb
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from onoff.audit.bayes import NOTHING, Contexts, View
 from onoff.audit.exhibits import law_line
-from onoff.audit.law import COARSE, Finding, Law, check_columns, check_law
-from onoff.audit.rows import NOWHERE, home
+from onoff.audit.law import COARSE, Finding, Law, LawLine, check_columns, check_law
+from onoff.audit.rows import NOWHERE
 from onoff.errors import ContextError, OnoffError, PlanError
 from onoff.types import Floats, Query, Units
+
+if TYPE_CHECKING:
+    from onoff.model.chain import Chain
 
 CELLS = 10**7  # sources times sets: the largest encoder of decoys that is written down
 KEPT = 2**28  # bytes of encoders that are kept
@@ -46,10 +50,9 @@ class Step:
     """One step of a client, made ready from public things; `lag` is 0 if it is ON.
 
     encoder(context, next)[x, i] are the units of the request x on sets[i]: the client asks for sets[i] with probability
-    units / (sum of the row x). It is None for an impossible context, and does not depend on `next` unless `announced`.
-    chances(i) is p(sets[i] | context, request, next), if there is a faster way than by the encoders. `law` and
-    `rounding` are what the client states: the law of the query in every context, up to a total variation. `since` is
-    the sum of the roundings since the last ON step, of the promise `past`.
+    units / (sum of the row x). It is None for an impossible context. It depends on the `nexts` next requests, or on
+    none of them if that is 1. `law` and `rounding` are what the client states: the law of the query in every
+    context, up to a total variation. `since` is the sum of the roundings since the last ON step, of the promise `past`.
     """
 
     lag: int
@@ -57,8 +60,7 @@ class Step:
     encoder: Callable[[int, int], Units | None]
     contexts: int = 1
     comes: Contexts | None = None
-    announced: bool = False
-    chances: Callable[[int], Floats] | None = None
+    nexts: int = 1
     rounding: float = 0.0
     law: Law | None = None
     since: float = 0.0
@@ -69,12 +71,30 @@ class Step:
         """True if its chances are not known, and queries say nothing."""
         return not self.sets
 
+    @cached_property
+    def _columns(self) -> dict[int, Floats]:
+        """The chances of sets that were looked at."""
+        return {}
+
     def view(self, query: Query) -> View:
         """What the query says; nothing is possible if the step does not have it."""
         chances = NOTHING.chances if self.silent else np.zeros((1, 1, 1))
         if query in self.sets:
-            chances = (self.chances or self._column)(self.sets.index(query))
+            index = self.sets.index(query)
+            if index not in self._columns:
+                self._columns[index] = self._column(index)
+            chances = self._columns[index]
         return View(chances, self.contexts, self.comes)
+
+    def _column(self, index: int) -> Floats:
+        """[context, request, next]: how likely the client asks for this set."""
+        tables = {pair: self.encoder(*pair) for pair in product(range(self.contexts), range(self.nexts))}
+        n = next((len(units) for units in tables.values() if units is not None), 1)
+        chances = np.zeros((self.contexts, n, self.nexts))
+        for (context, following), units in tables.items():
+            if units is not None:
+                chances[context, :, following] = units[:, index] / np.maximum(units.sum(axis=1), 1)
+        return chances
 
     def draw(self, context: int, request: int, following: int, rng: np.random.Generator) -> Query:
         """Draw a query as a client in this context does."""
@@ -83,12 +103,6 @@ class Step:
         if not ends[-1]:
             raise OnoffError("a request that happens is given no query")
         return self.sets[int(np.searchsorted(ends, rng.integers(ends[-1]), side="right"))]
-
-    def _column(self, index: int) -> Floats:
-        tables = [self.encoder(context, 0) for context in range(self.contexts)]
-        n = next((len(units) for units in tables if units is not None), 1)
-        rows = [np.zeros(n) if u is None else u[:, index] / np.maximum(u.sum(axis=1), 1) for u in tables]
-        return np.array(rows)[:, :, None]
 
 
 # Clients that remember nothing: how they ask depends on the status and the request alone
@@ -102,7 +116,7 @@ class _Forgetful:
         self.n = n
         self._step = cache(lambda lag: on if on and lag == 0 else Step(lag, sets, lambda context, following: units))
 
-    def on(self) -> Step:
+    def on(self, before: Step | None = None, query: Query = ()) -> Step:  # noqa: ARG002
         return self._step(0)
 
     def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
@@ -177,9 +191,9 @@ class Announced:
         self.n, self.plans, self.name = n, plans, name
         self._on, self.step = Everything(n).on(), cache(self._step)
         sets = max([1, *(len(plan.sets) for plan in plans if has_table(plan))])
-        self._columns = lru_cache(maxsize=max(1, KEPT // (16 * n**2 * (2 * n + sets))))(_columns)
+        self._units = lru_cache(maxsize=max(1, KEPT // (8 * n * sets)))(_units)
 
-    def on(self) -> Step:
+    def on(self, before: Step | None = None, query: Query = ()) -> Step:  # noqa: ARG002
         return self._on
 
     def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
@@ -189,66 +203,69 @@ class Announced:
         """The step at a lag with this plan."""
         comes = np.arange(self.n)[None] if lag == 1 else np.broadcast_to(np.arange(self.n)[:, None], (self.n, self.n))
         sets, rounding = plan.sets if has_table(plan) else (), plan.rounding_at(lag)
-        chances = partial(self._chances, plan, lag)
-        return Step(lag, sets, partial(_units, plan, lag), self.n, comes, True, chances, rounding)
-
-    def _chances(self, plan: Any, lag: int, index: int) -> Floats:
-        cube: Floats = self._columns(plan, lag, self.n)[:, [index]].toarray().reshape(self.n, self.n, self.n)
-        return cube.transpose(0, 2, 1)
+        return Step(lag, sets, partial(self._units, plan, lag), self.n, comes, self.n, rounding)
 
 
 def _units(plan: Any, lag: int, last: int, following: int) -> Units | None:
-    with suppress(ContextError):
+    """The encoder of a context; None if the plan has none there."""
+    with suppress(ContextError, PlanError):
         units: Units = plan.encoder(last, following, lag).toarray()
         return units
     return None
 
 
-def _columns(plan: Any, lag: int, n: int) -> Any:
-    """All encoders of a plan at a lag below each other, as probabilities: row (last, next, request), column the set.
-
-    A context for which the plan has no encoder sends nothing: what was sent there cannot come from the plan.
-    """
-    from scipy.sparse import csr_array, vstack
-
-    blocks = []
-    for last, following in product(range(n), repeat=2):
-        units = None
-        with suppress(PlanError):  # the law is not realisable there
-            units = _units(plan, lag, last, following)
-        units = np.zeros((n, len(plan.sets)), dtype=np.int64) if units is None else units
-        blocks.append(csr_array(units / np.maximum(units.sum(axis=1, keepdims=True), 1)))
-    return vstack(blocks, format="csc")
-
-
 # The promise `past`
+
+
+def law_step(chain: Chain, line: LawLine, before: int | None, sensitive: Sequence[int]) -> Step:
+    """The first step after an ON step, or after one with so many contexts `before`, by a law of the promise `past`.
+
+    A sensitive request draws from the law itself, in every context.
+    """
+    law, closed, joined = line.law, list(sensitive), np.array(line.joined, dtype=np.intp)
+
+    def encoder(context: int, following: int) -> Units:  # noqa: ARG001
+        units = line.encoders.get(context)
+        units = np.zeros((chain.n, len(law.sets)), dtype=np.int64) if units is None else units.copy()
+        units[closed] = law.units
+        return units
+
+    comes = joined[None]
+    if before is not None:
+        comes, hidden = np.full((before, len(joined)), NOWHERE), np.isin(chain.last, closed)
+        known = np.array(line.place[:before], dtype=np.intp)
+        comes[: len(known)] = known[:, None]
+        comes[:, hidden] = joined[hidden]
+    return Step(1, law.sets, encoder, 1 + max(0, *line.encoders, *line.place, *line.joined), comes, law=law)
 
 
 class Past:
     """The promise `past`: an engine as an exhibit. Law and encoders are read from what it prepares, and checked.
 
-    `start` is the engine's state after an ON step, with `prepare()`, `advance(step, query)`, `context(request, context,
-    private)`, `place` and `joined`; its steps have `as_dict()` and `draw`. Whatever is wrong is in `findings`.
+    `start` is the engine's state after as many ON steps as its `chain` remembers requests. States have `prepare()`,
+    `advance(step, query)`, `after_full_set()`, `context(state, context, private)`, `place` and `joined`; what they
+    prepare has `as_dict()`. Whatever is wrong is in `findings`.
     """
 
     name, promises = "past", True
 
     def __init__(self, start: Any, n: int, sensitive: Iterable[int] = ()) -> None:
-        self.n, self.sensitive = n, tuple(sorted(sensitive))
+        self.n, self.sensitive, self.chain = n, tuple(sorted(sensitive)), start.chain
         self.findings: list[Finding] = []
-        self._start, self._on = start, Everything(n).on()
+        self._start, self._full = start, Everything(n).on()
+        self._ons: dict[tuple[int, ...], Step] = {}
         self._steps: dict[tuple[Step, Query], Step] = {}
         self._left = KEPT
-        self.check_draw = cache(self._check_draw)
 
-    def on(self) -> Step:
-        return self._on
+    def on(self, before: Step | None = None, query: Query = ()) -> Step:
+        state = self._start if before is None else self._after(before, query).after_full_set()
+        return self._ons.setdefault(tuple(state.joined), replace(self._full, exhibit=(state, None)))
 
     def off(self, before: Step, query: Query) -> Step:
         key = before, query if before.lag else ()
         if key in self._steps:
             return self._steps[key]
-        state = before.exhibit[0].advance(before.exhibit[1], query) if before.lag else self._start
+        state = self._after(before, query)
         found = self._step(before, state, state.prepare())
         size = 8 * self.n * len(found.sets) * found.contexts
         if size <= self._left:
@@ -256,61 +273,39 @@ class Past:
             self._steps[key] = found
         return found
 
+    def _after(self, before: Step, query: Query) -> Any:
+        """The engine's state after a step with this query."""
+        state, ready = before.exhibit
+        return state.advance(ready, query) if before.lag else state
+
     def _step(self, before: Step, state: Any, ready: Any) -> Step:
-        data, closed = ready.as_dict(), list(self.sensitive)
+        data = ready.as_dict()
         stated, rounding = law_line(0, data, state.place, state.joined, self.n), float(data["rounding"])
-        law, tables = stated.law, stated.encoders
         if rounding > COARSE:
             self._note(Finding("coarse", f"a rounding of {rounding:.1e} is stated: too much for one step"))
-        self._note(check_law(law, self.n, self.sensitive))
-        for context, units in tables.items():
-            self._note(check_columns(law, units, np.asarray(units.any(axis=1)), (context,)))
-            units[closed] = law.units  # a sensitive request draws from the law itself
-        empty = np.zeros((self.n, len(law.sets)), dtype=np.int64)
-        empty[closed] = law.units
-        return Step(
-            before.lag + 1,
-            law.sets,
-            lambda context, following: tables.get(context, empty),
-            contexts=1 + max(0, *tables, *state.place, *state.joined),
-            comes=self._contexts(state, before),
+        self._note(check_law(stated.law, self.n, self.sensitive))
+        for context, units in stated.encoders.items():
+            self._note(check_columns(stated.law, units, np.asarray(units.any(axis=1)), (context,)))
+        step = law_step(self.chain, stated, before.contexts if before.lag else None, self.sensitive)
+        return replace(
+            step,
+            lag=before.lag + 1,
+            comes=self._contexts(state, step.comes, private=before.lag == 0),
             rounding=rounding,
-            law=law,
             since=before.since + rounding,
             exhibit=(state, ready),
         )
 
-    def _contexts(self, state: Any, before: Step) -> Contexts:
+    def _contexts(self, state: Any, stated: Contexts | None, private: bool) -> Contexts:
         """Where clients come to by the engine's `context`, which must be what its `place` and `joined` say."""
-        comes = np.full((before.contexts, self.n), NOWHERE, dtype=np.intp)
-        private = before.lag == 0
-        for context, request in product(range(before.contexts), range(self.n)):
-            origin = -1 - request if private or request in self.sensitive else context
+        assert stated is not None
+        comes = np.full_like(stated, NOWHERE)
+        for context, now in np.ndindex(*stated.shape):
             with suppress(OnoffError):
-                comes[context, request] = state.context(request, None if private else context, private)
-            if comes[context, request] != home(origin, state.place, state.joined):
-                self._note(Finding("context", "a client is in another context than the engine states"))
+                comes[context, now] = state.context(now, None if private else context, private)
+        if (comes != stated).any():
+            self._note(Finding("context", "a client is in another context than the engine states"))
         return comes
-
-    def _check_draw(self, step: Step, context: int, request: int) -> None:
-        """Check that `draw` follows the encoder: it is called at both ends of every part, with one number each."""
-        units = step.encoder(context, 0)
-        assert units is not None
-        row = units[request].tolist()
-        for query, mass, end in zip(step.sets, row, accumulate(row), strict=True):
-            for number in {end - mass, end - 1} if mass else ():
-                asked: list[int] = []
-
-                def inject(bound: int, asked: list[int] = asked, number: int = number) -> int:
-                    asked.append(bound)
-                    return min(number, bound - 1)
-
-                found = None
-                with suppress(OnoffError):
-                    found = tuple(step.exhibit[1].draw(request, context, inject))
-                if asked != [sum(row)] or found != query:
-                    due = f"one number below {sum(row)}, and {number} lies in the part of {query}"
-                    self._note(Finding("draw", f"`draw` must ask for {due}: it asks for {asked[:3]} and gives {found}"))
 
     def _note(self, finding: Finding | None) -> None:
         if finding is not None and finding not in self.findings:

@@ -1,21 +1,21 @@
 """All streams of a client, walked through in its own state machine, and what a view tells about a secret.
 
-Kept is Pr[queries, hidden, context, request] in integers, units of 2^-512. Every operation rounds down, so what is
-missing from the sum 1 is the whole error. A joint law is an array of such integers (`onoff.model.measures`).
+Kept is Pr[queries, hidden, context, state] in integers, units of 2^-512. The state is the reader's: of a Markov chain
+the request. Every operation rounds down, so what is missing from the sum 1 is the whole error. A joint law is an array
+of such integers (`onoff.model.measures`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onoff.audit.clients import Client, Past, Step, TooLarge
+from onoff.audit.clients import Client, Step, TooLarge
 from onoff.audit.rows import NOWHERE
 from onoff.model.measures import Joint
 from onoff.types import Floats, Query
@@ -26,125 +26,99 @@ if TYPE_CHECKING:
 BITS = 512
 ONE = 1 << BITS
 MISSING = 2.0**-300  # of the probability 1, at most: what rounding down to units may lose
-CELLS = 2_000_000  # (queries, hidden, context, request) at one step: what is enumerated
-LABELS = 10_000  # (hidden, context, request) of one public state
-STATES = 4_000  # public states at one step, each of which prepares a law
+CELLS = 2_000_000  # (queries, hidden, context, state, set, next request) at one step: what is enumerated
+STATES = 4_000  # public steps at one time, each of which prepares a law
 TOO_MANY = "too many streams: take fewer steps, or a smaller chain"
 Hidden = tuple[int | None, ...]
-Label = tuple[Hidden, int]  # what is hidden so far, and the context
+Label = tuple[Hidden, int, int]  # what is hidden so far, the context and the state
+Masses = dict[Label, int]
+Asked = dict[tuple[Label, int], int]  # by the label before and the state after a step
+View = tuple[object, ...]  # all that the server has seen
 Keep = Callable[[Hidden, int, bool, int], Hidden | None]
-After = Callable[
-    [Step, Query, int], Sequence[tuple[Step, Joint | int]]
-]  # steps that may follow, with the units of each
+# Steps that may follow, and in which units of the cases with each next request; None: in all of them.
+After = Callable[[Step, Query, int], Iterable[tuple[Step, Sequence[int] | None]]]
 
 
-@dataclass(frozen=True, eq=False)
-class Node:
-    """mass[view, label, x] = Pr[queries, label, X_t = x] of the views that lead to one public step, in units."""
+@dataclass(frozen=True)
+class Part:
+    """Masses of all who showed this view before a step, and at it asked for this set; labels are those after it."""
 
     step: Step
-    labels: list[Label]
-    mass: Joint
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """mass[view, label, y] = Pr[queries, label, X_{t+1} = y] of the views of a node that ask this query next."""
-
-    node: Node
+    view: View
     query: Query
     following: Step
-    labels: list[Label]
-    mass: Joint
+    masses: Masses
 
-    def by(self, names: Sequence[object], name: Callable[[Label], object] = tuple) -> Joint:
-        """[view, name, y]: the mass of the labels of each name, in the order of `names`."""
-        index = {one: i for i, one in enumerate(names)}
-        mass = np.zeros((len(self.mass), len(names), self.mass.shape[2]), dtype=object)
-        for i, label in enumerate(self.labels):
-            mass[:, index[name(label)]] += self.mass[:, i]
-        return mass
+
+def joint_law(parts: Sequence[Part], secret: Callable[[Label], object]) -> tuple[Joint, list[object]]:
+    """Pr[part, secret], and the secrets in their order."""
+    secrets = list(dict.fromkeys(secret(label) for part in parts for label in part.masses))
+    column = {one: i for i, one in enumerate(secrets)}
+    joint = np.zeros((len(parts), len(secrets)), dtype=object)
+    for row, part in zip(joint, parts, strict=True):
+        for label, mass in part.masses.items():
+            row[column[secret(label)]] += mass
+    return joint, secrets
 
 
 def walk(
-    chain: Chain, client: Client, start: Floats, steps: int, keep: Keep, after: After
-) -> Iterator[tuple[list[Node], list[Part]]]:
-    """Let everybody ask, step by step: the nodes of each step, and the parts into which its queries divide them.
+    chain: Chain, known: Sequence[int], client: Client, start: Floats, steps: int, keep: Keep, after: After
+) -> Iterator[list[Part]]:
+    """Let everybody ask, step by step, and divide those with one view by what they ask for.
 
-    `keep(hidden, request, private, t)` adds a step to what is hidden, or leaves it out; `after(step, query, t)` says
-    which steps may follow a query of step t.
+    `known[z]` is the state of the client's own habits in state z of the chain. `keep(hidden, state, private, t)` adds a
+    step to what is hidden, or leaves it out; `after(step, query, t)` says which steps may follow a query of step t.
     """
-    P = in_units(chain.P)
-    kernel_of = cache(lambda step, context: kernel(P, step, context))
-    nodes = [Node(client.on(), [((), 0)], in_units(start[None])[None])]
+    moves = [[(z, p) for z, p in enumerate(row) if p] for row in in_units(chain.moves)]
+    last, shares = chain.last.tolist(), cache(_shares)
+    masses: Masses = {((), 0, z): p for z, p in enumerate(in_units(start[None])[0]) if p}
+    nodes: dict[Step, dict[View, Masses]] = {client.on(): {(): masses}}
+
+    def move(step: Step, then: Step, units: Sequence[int] | None, found: Asked, t: int) -> Masses:
+        """Go on to the next step, with what is then hidden and the context there."""
+        moved: Masses = {}
+        for ((hidden, context, state), following), mass in found.items():
+            kept = keep(hidden, state, step.lag == 0, t)
+            place = 0 if then.comes is None else int(then.comes[context, known[state]])
+            if kept is not None and place != NOWHERE:
+                label = kept, place, following
+                moved[label] = moved.get(label, 0) + (mass if units is None else mass * units[last[following]] >> BITS)
+        return {label: mass for label, mass in moved.items() if mass}
+
     for t in range(steps):
-        parts = [part for node in nodes for part in _parts(client, kernel_of, node, t, keep, after)]
-        yield nodes, parts
-        nodes = _gather(parts) if t + 1 < steps else []
+        parts = []
+        cells = sum(len(step.sets) * sum(map(len, views.values())) for step, views in nodes.items())
+        if len(nodes) > STATES or cells * chain.n > CELLS:
+            raise TooLarge(TOO_MANY)
+        for step, views in nodes.items():
+            for view, here in views.items():
+                asked: dict[int, Asked] = {}
+                for label, mass in here.items():
+                    _, context, state = label
+                    for following, chance in moves[state]:
+                        next = last[following] if step.nexts > 1 else 0
+                        for i, share in shares(step, context, last[state], next):
+                            asked.setdefault(i, {})[label, following] = mass * chance * share >> 2 * BITS
+                for i, found in asked.items():
+                    for then, units in after(step, step.sets[i], t):
+                        parts.append(Part(step, view, step.sets[i], then, move(step, then, units, found, t)))
+        yield parts
+        nodes = {}
+        for part in parts:
+            nodes.setdefault(part.following, {})[*part.view, part.query, part.following.lag] = part.masses
 
 
-def _parts(
-    client: Client, kernel_of: Callable[[Step, int], Joint], node: Node, t: int, keep: Keep, after: After
-) -> Iterator[Part]:
-    step, n = node.step, node.mass.shape[2]
-    if node.mass.size * len(step.sets) > CELLS or len(node.labels) * n > LABELS:
-        raise TooLarge(TOO_MANY)
-    alive = np.argwhere(node.mass.astype(bool).any(axis=0)).tolist()
-    rows = [kernel_of(step, node.labels[label][1])[:, x] for label, x in alive]
-    if isinstance(client, Past) and step.lag:
-        for label, x in alive:
-            client.check_draw(step, node.labels[label][1], x)
-    for i, query in enumerate(step.sets):
-        asking = [(label, x, row[i]) for (label, x), row in zip(alive, rows, strict=True) if row[i].any()]
-        for following, chance in after(step, query, t) if asking else ():
-            index: dict[Label, int] = {}
-            mass = np.zeros((len(node.mass), len(asking), n), dtype=object)
-            for label, x, row in asking:
-                hidden, context = node.labels[label]
-                kept = keep(hidden, x, step.lag == 0, t)
-                moved = 0 if following.comes is None else int(following.comes[context, x])
-                if kept is not None and moved != NOWHERE:
-                    at = index.setdefault((kept, moved), len(index))
-                    mass[:, at] += node.mass[:, label, x, None] * row >> BITS
-            units: Joint = mass[:, : len(index)] * chance
-            yield Part(node, query, following, list(index), units >> BITS)
+def _shares(step: Step, context: int, request: int, next: int) -> list[tuple[int, int]]:
+    """The sets that a client may ask for, with the units of their probability."""
+    units = step.encoder(context, next)
+    row: list[int] = [] if units is None else units[request].tolist()
+    return [(i, part * ONE // sum(row)) for i, part in enumerate(row) if part]
 
 
-def _gather(parts: Sequence[Part]) -> list[Node]:
-    """The nodes of the next step: views that lead to the same public step go on together."""
-    groups: dict[Step, list[Part]] = {}
-    for part in parts:
-        groups.setdefault(part.following, []).append(part)
-    nodes = []
-    for following, group in groups.items():
-        labels = list(dict.fromkeys(label for part in group for label in part.labels))
-        mass = np.concatenate([part.by(labels) for part in group])
-        nodes.append(Node(following, labels, mass[mass.astype(bool).any(axis=(1, 2))]))
-    if sum(node.mass.size for node in nodes) > CELLS or len(nodes) > STATES:
-        raise TooLarge(TOO_MANY)
-    return [node for node in nodes if len(node.mass)]
-
-
-def in_units(rows: Floats) -> Joint:
+def in_units(rows: Floats) -> list[list[int]]:
     """Rows of floats, each divided by its exact sum, in units, rounded down."""
     exact = [[Fraction(p) for p in row] for row in rows.tolist()]
-    return np.array([[int(ONE * p / sum(row)) for p in row] for row in exact], dtype=object)
-
-
-def kernel(P: Joint, step: Step, context: int) -> Joint:
-    """[set, request, next] = P[request, next] p(set | context, request, next), in units, rounded down."""
-    n = len(P)
-    if len(step.sets) * n**2 > 10 * CELLS:
-        raise TooLarge("too many sets: take a smaller chain")
-    result = np.zeros((len(step.sets), n, n), dtype=object)
-    tables = [step.encoder(context, y) for y in (range(n) if step.announced else [0])]
-    for x, y in product(range(n), repeat=2):
-        units = tables[y if step.announced else 0]
-        if units is not None:
-            used = np.flatnonzero(units[x])
-            row = units[x, used].astype(object)
-            result[used, x, y] = P[x, y] * row // row.sum() if len(used) else 0
-    return result
+    return [[int(ONE * p / sum(row)) for p in row] for row in exact]
 
 
 def step_distance(chain: Chain, step: Step) -> Fraction:
@@ -153,7 +127,9 @@ def step_distance(chain: Chain, step: Step) -> Fraction:
     The fixed law is what the encoder of some context sums to: a plan's own law, if the plan is one. All probabilities
     are rounded down, so what is missing from their sums bounds their error; it is added.
     """
-    n, P = chain.n, in_units(chain.P)
+    n, P = chain.n, np.array(in_units(chain.P), dtype=object)
+    if len(step.sets) * n**2 > 10 * CELLS:
+        raise TooLarge("too many sets: take a smaller chain")
     some = next(units for y in range(n) if (units := step.encoder(0, y)) is not None)
     sums = (some if step.lag else some[:1]).sum(axis=0).astype(object)
     fixed, worst = sums * ONE // sums.sum(), 0
@@ -161,7 +137,12 @@ def step_distance(chain: Chain, step: Step) -> Fraction:
         now = (np.arange(n) == last).astype(int).astype(object) * ONE
         for _ in range(step.lag):
             now = (now[:, None] * P).sum(axis=0) >> BITS
-        joint = (now[:, None] * kernel(P, step, last if step.contexts > 1 else 0)).sum(axis=1) >> BITS
+        joint = np.zeros((len(step.sets), n), dtype=object)
+        for y in range(n):
+            units = step.encoder(last if step.contexts > 1 else 0, y)
+            if units is not None:
+                rows = units.astype(object) * ONE // np.maximum(units.sum(axis=1), 1)[:, None]
+                joint[:, y] = ((now * P[:, y])[:, None] * rows).sum(axis=0) >> 2 * BITS
         ideal = fixed[:, None] * ((now[:, None] * P).sum(axis=0) >> BITS) >> BITS
         worst = max(worst, abs(joint - ideal).sum() + 2 * ONE - joint.sum() - ideal.sum())
     return Fraction(int(worst), 2 * ONE)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -47,18 +48,20 @@ def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine
     """
     if engine is None:
         return
-    served, _ = serve(chain.P, journal)
-    dues = due_steps(journal.steps, False, everything=(each.due for each in served))
+    served, _ = serve(chain, journal)
+    dues = due_steps(journal.steps, False, chain.depth, everything=(each.due for each in served))
     state, known = None, chain
     for step, due, then in zip(journal.steps, dues, served[1:], strict=True):
-        known = Chain(then.P, chain.names) if then.changed else known
-        if due.lag == 0:
-            state = engine(known) if due.counts else None
+        known = Chain(then.chain.P, chain.names, states=then.chain.states) if then.changed else known
+        if due.lag == 0 and (then.due or not due.counts):
+            state = None
+        elif due.lag == 0:
+            state = engine(known) if state is None else state.after_full_set()
         elif state is not None:
             ready = state.prepare()
             yield law_line(step.step, ready.as_dict(), state.place, state.joined, chain.n)
             state = state.advance(ready, step.query) if step.query in ready.sets else None
-            state = state.changed(known, step.query[0]) if state is not None and then.changed else state
+        state = replace(state, chain=known) if state is not None and then.changed else state
 
 
 def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:
@@ -72,8 +75,8 @@ def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:
         if data is None or (isinstance(data, dict) and data.get("stream") not in (None, stream)):
             continue
         with readable(f"{file}: line {number} is not one of a record of laws"):
-            if (data["format"], data["version"]) != ("onoff-law", 2):
-                raise ValueError("it does not say 'onoff-law', version 2")
+            if (data["format"], data["version"]) != ("onoff-law", 3):
+                raise ValueError("it does not say 'onoff-law', version 3")
             found = law_line(whole(data["step"]), data["law"], data["place"], data["joined"], n)
             if kept is not None and found.step < kept.step:
                 raise ValueError(f"step {found.step} comes after step {kept.step}")
@@ -98,7 +101,7 @@ def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Se
 
 
 def sets_with_masses(data: Mapping[str, Any], n: int) -> Law:
-    """The law of a record or of a plan file."""
+    """The law of a record."""
     law = Law(tuple(source_set(query, n) for query in data["sets"]), tuple(map(whole, data["masses"])))
     if not law.denominator or len(law.sets) != len(law.masses):
         raise ValueError(f"{len(law.sets)} sets have {len(law.masses)} masses, which sum to {law.denominator}")

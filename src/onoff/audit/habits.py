@@ -3,12 +3,13 @@
 The rules are those of the client; the referee follows them with code of its own. The journal notes each chain with the
 first step that it serves. Here it is compared with the one that is due:
 
-    learn   everything is asked for. Open requests are noted; 10 transitions for each source make the first chain. A
-            request that is asked ON ends it: everything is asked for to the end
+    learn   everything is asked for. Open requests are noted; 10 transitions for each source make the first chain,
+            which remembers one request. A request that is asked ON ends it: everything is asked for to the end
     fixed   the next step must be asked OFF, and uses that chain; else everything is asked for to the end
-    known   transitions between two OFF queries of one source each are counted and bet on. After as many the chain is
-            fitted again, right after a full set or a query of one source. If the bets reach 1000, everything is asked
-            for to the end, unless a chain that was stated as exact can be replaced by the counts
+    known   OFF queries of one source each make the reader's state known. A transition from a known state to such a
+            query is counted and bet on. After 10 for each state the chain is fitted again, right after a full set or
+            where the state is known. If the bets reach 1000, everything is asked for to the end, unless a chain that
+            was stated as exact can be replaced by the counts
 
 Nothing after the learning looks at requests: queries and statuses decide.
 """
@@ -17,8 +18,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,68 +30,94 @@ from onoff.types import Floats, Units
 
 if TYPE_CHECKING:
     from onoff.audit.files import Journal, Step
+    from onoff.model.chain import Chain
 
 EACH, PRIOR, BLOWN = 10, 5.0, 1000.0
 QUANTILE, DRAWS = 0.99, 400
+BEGUN = np.ones(3)  # the capital of each bet
 NEAR = 1e-9  # entries of two chains that count as equal
 UNKNOWN = Finding(UNCHECKED, "the chain that was learned is believed: requests that it was made of were erased")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recorded:
-    """A chain of a journal; `weight` are the transitions that rows rest on, None if it was stated as exact."""
+    """A chain of a journal, over `states` of the reader: sequences of her last requests, single ones first.
+
+    The request x in state z has the probability P[z, x] and leads to step[z, x]. `weight` are the transitions that rows
+    rest on, None if the chain was stated as exact.
+    """
 
     P: Floats
-    weight: Floats | None
+    states: tuple[tuple[int, ...], ...]
+    weight: Floats | None = None
+
+    @property
+    def depth(self) -> int:
+        return len(self.states[-1])
+
+    @cached_property
+    def step(self) -> Units:
+        """[z, x]: the longest end of (z, x) that is a state."""
+        place, n = {state: z for z, state in enumerate(self.states)}, self.P.shape[1]
+        ends = [[(*state, x)[i:] for i in range(len(state) + 1)] for state in self.states for x in range(n)]
+        return np.array([next(place[end] for end in each if end in place) for each in ends]).reshape(-1, n)
+
+    def known_state(self, run: Sequence[int | None]) -> int | None:
+        """The state after these requests, whatever came before; None if that is open. A request may be unknown."""
+        found = np.arange(len(self.P))
+        for x in run[-self.depth :]:
+            found = np.unique(self.step[found] if x is None else self.step[found, x])
+        return int(found[0]) if len(found) == 1 else None
 
 
 def read_chain(row: Mapping[str, Any], n: int) -> Recorded | None:
     """Read a chain as a journal has it; None where a person has begun to learn anew."""
     if not row["matrix"]:
         return None
-    P = np.frombuffer(b64decode(row["matrix"]), "<f8").reshape(n, n)
+    states = (*((x,) for x in range(n)), *(tuple(map(int, state)) for state in json.loads(row["states"])))
+    P = np.frombuffer(b64decode(row["matrix"]), "<f8").reshape(len(states), n)
     weight = None if row["weight"] is None else np.array(json.loads(row["weight"]), np.float64)
-    if not (P >= 0).all() or abs(P.sum(axis=1) - 1).max() > 1e-9 or (weight is not None and weight.shape != (n,)):
+    sums = abs(P.sum(axis=1) - 1).max()
+    if not (P >= 0).all() or sums > 1e-9 or (weight is not None and weight.shape != (len(P),)):
         raise ValueError(f"the chain of step {row['step']} is none")
-    return Recorded(P, weight)
+    return Recorded(P, states, weight)
 
 
 class Served(NamedTuple):
     """What serves a step: the chain, whether everything is `due`, and whether the chain is another than before."""
 
-    P: Floats
+    chain: Recorded
     due: bool
     changed: bool
 
 
-def serve(P: Floats, journal: Journal) -> tuple[list[Served], list[Finding]]:
-    """Work out what serves every step of a journal made for the chain P, and the one after them; and what is wrong."""
-    if journal.promise == "both":
-        return [Served(P, False, False)] * (len(journal.steps) + 1), []
+def serve(chain: Chain, journal: Journal) -> tuple[list[Served], list[Finding]]:
+    """Work out what serves every step of a journal made for this chain, and the one after them; and what is wrong."""
     stated = journal.chains.get(0)
+    made_for = Recorded(chain.P, chain.states, None if stated is None else stated.weight)
+    if journal.promise == "both":
+        return [Served(made_for, False, False)] * (len(journal.steps) + 1), []
     learns = journal.learns or (0 in journal.chains and stated is None)  # told to learn anew before the first step
     stage = "all" if journal.promise == "all" else "learn" if learns else "known"
-    habits = Habits(Recorded(P, None if stated is None else stated.weight), stage, journal)
-    served, wrong = [Served(P, habits.asks_for_all, False)], []
+    habits = Habits(made_for, stage, journal)
+    served, wrong = [Served(habits.chain, habits.asks_for_all, False)], []
     for step in journal.steps:
         wrong += [replace(finding, step=step.step) for finding in habits.advance(step, private=step.lag == 0)]
-        served.append(Served(habits.P, habits.asks_for_all, habits.changed))
+        served.append(Served(habits.chain, habits.asks_for_all, habits.changed))
     return served, wrong
 
 
 class Habits:
-    """The state before a step: `P` serves it unless it `asks_for_all`."""
+    """The state before a step: `chain` serves it unless it `asks_for_all`.
+
+    `_run` are the last requests that are known: noted ones (`learn`), or sources of queries that had one each.
+    """
 
     def __init__(self, stated: Recorded, stage: str, journal: Journal) -> None:
-        self._chain, self.stage, self.changed = stated, stage, False
         self._recorded, self._sensitive = journal.chains, bool(journal.sensitive)
-        self._begin()
-        self._before: int | None = None
+        self.stage, self.changed = stage, False
         self._known = True  # whether all requests that were noted are
-
-    @property
-    def P(self) -> Floats:
-        return self._chain.P
+        self._begin(_unknown(stated) if stage == "learn" else stated)
 
     @property
     def asks_for_all(self) -> bool:
@@ -99,31 +127,29 @@ class Habits:
         """Move on by a step that was made ON (`private`) or OFF; `changed` says whether another chain serves then."""
         due = self._after(step, private)
         following = step.step + 1
-        noted = self._recorded.get(following, self._chain)
+        noted = self._recorded.get(following, self.chain)
         self.changed = False
         if noted is None:
-            self.stage, self._before, self._known = "learn", None, True
-            self._begin()
+            self.stage, self._known = "learn", True
+            self._begin(_unknown(self.chain))
         elif due is None and following in self._recorded:
             if not self._known and self.stage == "learn":
                 yield UNKNOWN
-                self.stage, self._before, self._chain, self.changed = "fixed", None, noted, True
-                self._begin()
+                self.stage, self.changed = "fixed", True
+                self._begin(noted)
             else:
                 yield Finding("habits", "another chain is used from the next step on; none is due")
         elif due is not None:
             if not _equal(due, noted):
                 yield Finding("habits", "the chain that is used from the next step on is not the one that is due")
-            refitted = self.stage == "known" and self._chain.weight is not None
-            self._chain, self.changed = noted, True
-            self._begin(bets=not refitted)
+            refitted = self.stage == "known" and self.chain.weight is not None
+            self.changed = True
+            self._begin(noted, self._run if self.stage == "known" else (), self._wealth if refitted else BEGUN)
 
-    def _begin(self, bets: bool = True) -> None:
-        """Begin to count anew and, unless a chain was fitted again, to bet."""
-        n = len(self._chain.P)
-        self._counts = np.zeros((n, n), np.int64)
-        if bets:
-            self._wealth = np.ones(3)
+    def _begin(self, chain: Recorded, run: Sequence[int] = (), wealth: Floats = BEGUN) -> None:
+        """Begin to count with this chain."""
+        self.chain, self._run, self._wealth = chain, run, wealth
+        self._counts = np.zeros(chain.P.shape, np.int64)
 
     def _after(self, step: Step, private: bool) -> Recorded | None:
         """The chain that is due from the next step on, if it is another one."""
@@ -132,19 +158,20 @@ class Habits:
         if self.stage == "all" or self._sensitive:
             return None
         self.stage = "known"
-        single = step.query[0] if len(step.query) == 1 and not private else None
-        before, self._before = self._before, single
-        if before is not None and single is not None:
-            self._wealth = self._wealth * self._factors(before, single)
-            self._counts[before, single] += 1
-        enough = self._counts.sum() >= EACH * len(self.P)
-        weight = self._chain.weight
+        if private or len(step.query) > 1:
+            self._run = ()
+        else:
+            state = self.chain.known_state(self._run)
+            if state is not None:
+                self._wealth = self._wealth * self._factors(state, step.query[0])
+            self._count(step.query[0])
         if self._wealth.mean() >= BLOWN:
-            if weight is None and enough:
-                return _fitted(self._counts)
+            if self.chain.weight is None and self._enough:
+                return self._fitted()
             self.stage = "all"
-        elif weight is not None and enough and (private or single is not None):
-            return _posterior(self.P, weight, self._counts)
+        elif self.chain.weight is not None and self._enough:
+            may_change = private or self.chain.known_state(self._run) is not None
+            return self._posterior(self.chain.P, self.chain.weight) if may_change else None
         return None
 
     def _learn(self, step: Step) -> Recorded | None:
@@ -154,22 +181,42 @@ class Habits:
         if step.request is None:
             self._known = False
             return None
-        if self._before is not None:
-            self._counts[self._before, step.request] += 1
-        self._before = step.request
-        if not self._known or self._counts.sum() < EACH * len(self.P):
+        self._count(step.request)
+        if not self._known or not self._enough:
             return None
-        self.stage, self._before = "fixed", None
-        return _fitted(self._counts)
+        self.stage = "fixed"
+        return self._fitted()
 
-    def _factors(self, x: int, y: int) -> Floats:
-        """What each of three bets gains if y comes after x."""
-        mu, seen = self.P[x], self._counts[x]
-        order = np.where(np.arange(len(mu)) == (x + 1) % len(mu), 0.9, 0.0) + 0.1 * mu
+    @property
+    def _enough(self) -> bool:
+        return bool(self._counts.sum() >= EACH * len(self._counts))
+
+    def _count(self, request: int) -> None:
+        """Count the transition to a request that is known, if the state before it is."""
+        state = self.chain.known_state(self._run)
+        if state is not None:
+            self._counts[state, request] += 1
+        self._run = [*self._run, request][-self.chain.depth :]
+
+    def _fitted(self) -> Recorded:
+        """A chain that rests on what was counted alone."""
+        shares = (self._counts.sum(axis=0) + 0.5) / (self._counts.sum() + self.chain.P.shape[1] / 2)
+        return self._posterior(np.tile(shares, (len(self._counts), 1)), np.full(len(self._counts), PRIOR))
+
+    def _posterior(self, prior: Floats, weight: Floats) -> Recorded:
+        """A chain of the same states, with the `prior` counted as `weight` transitions."""
+        total = weight + self._counts.sum(axis=1)
+        return Recorded((weight[:, None] * prior + self._counts) / total[:, None], self.chain.states, total)
+
+    def _factors(self, state: int, y: int) -> Floats:
+        """What each of three bets gains if y comes after this state."""
+        mu, seen = self.chain.P[state], self._counts[state]
+        order = 0.1 * mu
+        order[(self.chain.states[state][-1] + 1) % len(mu)] += 0.9
         laws = [(pull * mu + seen) / (pull + seen.sum()) for pull in (1.0, 0.1)]
         eps = 0.0
-        if self._chain.weight is not None:
-            drawn = np.random.default_rng(0).standard_gamma(self._chain.weight[x] * mu, (DRAWS, len(mu)))
+        if self.chain.weight is not None:
+            drawn = np.random.default_rng(0).standard_gamma(self.chain.weight[state] * mu, (DRAWS, len(mu)))
             eps = float(np.quantile(np.abs(drawn / drawn.sum(axis=1)[:, None] - mu).sum(axis=1) / 2, QUANTILE))
         return np.array([_factor(mu, nu, eps, y) for nu in (*laws, order)])
 
@@ -192,18 +239,13 @@ def _factor(mu: Floats, nu: Floats, eps: float, y: int) -> float:
     return float(np.clip(quotient, bound(1e-300, most, -1.0), bound(1e-300, most, 1.0)))
 
 
-def _fitted(counts: Units) -> Recorded:
-    n = len(counts)
-    shares = (counts.sum(axis=0) + 0.5) / (counts.sum() + n / 2)
-    return _posterior(np.tile(shares, (n, 1)), np.full(n, PRIOR), counts)
-
-
-def _posterior(prior: Floats, weight: Floats, counts: Units) -> Recorded:
-    total = weight + counts.sum(axis=1)
-    return Recorded((weight[:, None] * prior + counts) / total[:, None], total)
+def _unknown(chain: Recorded) -> Recorded:
+    """A chain of the same sources, before anything is known of habits: it remembers one request."""
+    n = chain.P.shape[1]
+    return Recorded(np.full((n, n), 1 / n), tuple((x,) for x in range(n)))
 
 
 def _equal(one: Recorded, other: Recorded) -> bool:
-    if one.weight is None or other.weight is None:
+    if one.weight is None or other.weight is None or one.states != other.states:
         return False
     return bool(np.abs(one.P - other.P).max() <= NEAR and np.abs(one.weight - other.weight).max() <= NEAR)

@@ -182,7 +182,7 @@ def audit_log(
     laws = _Laws(chain, noted, exhibits, _sets(stream) if attacked else {})
     streams = {other.stream for other in known}
     beside = Beside(seen, noted, streams)
-    bets, further = Bets(), list(beside.findings(chain.n))
+    bets, further = Bets(), list(beside.findings(chain))
     with one_thread(), progress("replaying")(len(noted.steps)) as advance:  # as clients make laws, to the last digit
 
         def watch(step: Step, drawn: Drawn) -> None:
@@ -190,7 +190,7 @@ def audit_log(
             further.extend(bets.check(step, drawn, following[0].request if following else None))
             advance()
 
-        found = replay(chain, noted, stream, laws, known, beside.full_sets, watch)
+        found = replay(chain, noted, stream, laws, known, beside.begun, watch)
     again = len(stream) - len({line.step for line in stream})
     unknown = sum(line.stream not in {noted.stream, *streams} for line in seen)
     gaps = {
@@ -239,7 +239,7 @@ class _Laws:
             query = self._attacked.get(line.step)
             if query is not None:
                 before = self.rules.get(line.step - 1)
-                self.rules[line.step] = recorded_view(line, query, before, self._journal.sensitive)
+                self.rules[line.step] = recorded_view(self._chain, line, query, before, self._journal.sensitive)
             yield line
 
     def _recorded(self, record: Path, made: Iterator[LawLine]) -> Iterator[LawLine]:
@@ -274,8 +274,8 @@ def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: E
         served = plan is not None and plan.lag <= lag
         return (client.step(lag, plan) if served else None) if both else laws.rules.get(step.step)
 
-    served, _ = serve(chain.P, journal)
-    dues = due_steps(journal.steps, both, everything=(each.due for each in served))
+    served, _ = serve(chain, journal)
+    dues = due_steps(journal.steps, both, chain.depth, everything=(each.due for each in served))
     steps = list(zip(journal.steps, dues, strict=True))[: max(sets) + 1]
     return [Seen(due.lag == 0, sets.get(step.step), rule(step, due.lag)) for step, due in steps]
 
@@ -336,18 +336,19 @@ class Beside:
         self._before = {name for name, lines in self._others.items() if lines[0].number < self._own[0].number}
 
     @property
-    def full_sets(self) -> int:
-        """With how many full sets the stream had to begin: with two after another stream of this client."""
-        return 2 if self._before & set(self._known) else 1
+    def begun(self) -> bool:
+        """True if another stream of this client came before: then this one had to begin with one full set more."""
+        return bool(self._before & set(self._known))
 
-    def findings(self, n: int) -> Iterator[Finding]:
-        """What nobody honest can have sent, and what may be this client's; `n` sources are a full set."""
-        if any(step.step == 1 and step.lag for step in self._journal.steps) and self._before - set(self._known):
-            message = "others asked from this address before: if they are this client's, two full sets are due"
-            yield Finding(UNCHECKED, message, 1)
+    def findings(self, chain: Chain) -> Iterator[Finding]:
+        """What nobody honest can have sent, and what may be this client's."""
+        first = self._journal.steps[chain.depth : chain.depth + 1]
+        if any(step.lag for step in first) and self._before - set(self._known):
+            message = "others asked from this address before: if they are this client's, one full set more is due"
+            yield Finding(UNCHECKED, message, chain.depth)
         for stream, lines in self._others.items():
             if stream not in self._known and lines[-1].number > self._own[0].number:
-                yield from self._explain(lines, n)
+                yield from self._explain(lines, chain.n)
 
     def _explain(self, other: Sequence[Line], n: int) -> Iterator[Finding]:
         where, sensitive = f"another stream from this address (line {other[-1].number})", set(self._journal.sensitive)

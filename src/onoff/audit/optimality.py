@@ -11,6 +11,7 @@ beyond, CP-SAT is asked for a set below what is claimed, and has to prove that t
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,19 +19,21 @@ from fractions import Fraction
 from functools import cache, cached_property
 from itertools import product
 from math import comb
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.law import Finding
+from onoff.audit.files import readable, source_set, whole
+from onoff.audit.law import Finding, Law
 from onoff.audit.rows import Walk
 from onoff.errors import OnoffError
+from onoff.files import reading
 from onoff.model.bounds import down, up
 from onoff.model.powers import times
 from onoff.types import Floats, Query
 
 if TYPE_CHECKING:
-    from onoff.audit.plan import PlanFile
     from onoff.model.chain import Chain
 
 UNIT = 1 << 40  # one message: multipliers are whole numbers of 2^-40 messages
@@ -87,28 +90,55 @@ class Proof:
     limiting: Query | None = None
 
 
-def prove(said: PlanFile, rows: LagRows, seconds: float) -> Proof:
+@dataclass(frozen=True)
+class Stated:
+    """The lower bound that a plan file states, and the multipliers that prove it."""
+
+    bound: float
+    kind: str = "outer"
+    cuts: tuple[Query, ...] = ()
+    weights: tuple[int, ...] = ()
+
+
+def read_stated(file: Path, n: int) -> Stated:
+    """Read what a plan file states of all schemes: the loader believes it only if the plan has the user's seal."""
+    with reading(file), readable(f"{file}: what it states of the cost cannot be read"):
+        data = json.loads(file.read_bytes())
+        proof = data.get("certificate") or {"kind": "outer", "bound": data["lower_bound"], "cuts": [], "weights": []}
+        found = Stated(
+            float(proof["bound"]),
+            proof["kind"],
+            tuple(source_set(cut, n) for cut in proof["cuts"]),
+            tuple(whole(weight, 2**62 + 1) for weight in proof["weights"]),
+        )
+        number = {"outer": 0, "cuts": len(found.cuts), "sizes": n}[found.kind]
+        if len(found.weights) != number or not math.isfinite(found.bound):
+            raise ValueError(f"{len(found.weights)} weights prove a bound of {found.bound!r} by {found.kind}")
+        return found
+
+
+def prove(stated: Stated, rows: LagRows, seconds: float) -> Proof:
     """Prove what the certificate in a plan file gives; CP-SAT is given so many seconds."""
-    if said.kind == "cuts":
-        return prove_cuts(rows, said.cuts, said.weights, said.bound, seconds)
-    return prove_sizes(rows, said.weights) if said.kind == "sizes" else prove_outer(rows)
+    if stated.kind == "cuts":
+        return prove_cuts(rows, stated.cuts, stated.weights, stated.bound, seconds)
+    return prove_sizes(rows, stated.weights) if stated.kind == "sizes" else prove_outer(rows)
 
 
-def check_statements(said: PlanFile, proof: Proof) -> Iterator[Finding]:
+def check_statements(stated: Stated, law: Law | None, proof: Proof) -> Iterator[Finding]:
     """Compare the stated lower bound with the proof, and the cost of a table with the bound.
 
     Rounding may move 4 n units of a law, so it may cost less than the bound by that share.
     """
-    excess = Fraction(said.bound) - proof.value
+    excess = Fraction(stated.bound) - proof.value
     if excess > 0:
-        message = f"a lower bound of {said.bound!r} is stated, {down(proof.value)!r} is proved ({proof.method})"
+        message = f"a lower bound of {stated.bound!r} is stated, {down(proof.value)!r} is proved ({proof.method})"
         yield Finding("bound", message, query=proof.limiting, amount=up(excess))
-    elif said.bound <= 0:
-        yield Finding("bound", f"the stated lower bound is {said.bound!r}: a positive number is needed")
-    if said.law is not None:
-        short, n = Fraction(said.bound) - said.law.cost, len(said.law.sets[-1])
-        if short > Fraction(said.bound) * 4 * n / said.law.denominator:
-            message = f"the law costs {up(said.law.cost)!r}, less than the lower bound {said.bound!r} for all schemes"
+    elif stated.bound <= 0:
+        yield Finding("bound", f"the stated lower bound is {stated.bound!r}: a positive number is needed")
+    if law is not None:
+        short, n = Fraction(stated.bound) - law.cost, len(law.sets[-1])
+        if short > Fraction(stated.bound) * 4 * n / law.denominator:
+            message = f"the law costs {up(law.cost)!r}, less than the lower bound {stated.bound!r} for all schemes"
             yield Finding("cost", message, amount=up(short))
 
 

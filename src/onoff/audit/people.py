@@ -1,8 +1,8 @@
 """Real people are not Markov: what servers that know more than the chain learn from a client's queries.
 
 Clients replay a person's requests, with ON and OFF periods that do not depend on them. A server knows the client's
-rules and the statuses; it sees all queries, and knows neither the requests nor the person. It believes in a model of
-habits of its own, and computes its beliefs exactly. For every hidden request X with the true value x,
+rules and chain, and the statuses; it sees all queries, and knows neither the requests nor the person. It believes in
+habits of its own, of any memory, and computes its beliefs exactly. For every hidden request X with the true value x,
 
     before      log2 p(x | queries before it) / p(x)
     after       log2 p(x | all queries) / p(x | queries before it)     0 is promised by `past` if the chain is right
@@ -10,14 +10,14 @@ habits of its own, and computes its beliefs exactly. For every hidden request X 
     moved       KL(p(X | all queries) || p(X | queries before it))     how far belief moved, right or wrong
 
 and averages over hidden requests. Intervals are 95 % bootstrap intervals over people, since the requests of one person
-are not independent. If people followed the server's model, the mean of bits would be I(X; Q).
+are not independent. If people followed the server's habits, the mean of bits would be I(X; Q).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
@@ -32,7 +32,7 @@ from onoff.errors import OnoffError
 from onoff.model.chain import Chain
 from onoff.model.measures import divergence
 from onoff.model.powers import times
-from onoff.model.requests import Requests, Split
+from onoff.model.requests import Split
 from onoff.types import Floats, Progress, Query, silent
 
 Path = NDArray[np.intp]
@@ -40,6 +40,7 @@ Score = dict[str, float]  # sums over one person
 Case = tuple[str, str]  # the client and the server
 Engine = Callable[[Chain, Sequence[int]], Any]  # `onoff.past.PastState.start`, as an exhibit
 
+OWN = "the client's chain"  # a server
 RESAMPLES = 1000
 BATCH = 20  # people in one task for another process
 
@@ -76,25 +77,29 @@ class Replay:
     messages: int
 
 
-def replay(client: Client, path: Path, private: Sequence[bool], rng: np.random.Generator) -> Replay:
-    """Ask for a person's requests, the first of them ON. For want of a next request the last one announces itself."""
-    step, context, views, messages = client.on(), 0, [], 0
+def replay(client: Client, chain: Chain, path: Path, private: Sequence[bool], rng: np.random.Generator) -> Replay:
+    """Ask for a person's requests, the first of them ON. For want of a next request the last one announces itself.
+
+    The client remembers as much as its `chain` does.
+    """
+    step, context, state, views, messages = client.on(), 0, int(path[0]), [], 0
     query: Query = ()
     for t, on in enumerate(private):
         if t:
-            step = client.on() if on else client.off(step, query)
-            context = 0 if step.comes is None else int(step.comes[context, path[t - 1]])
+            step = client.on(step, query) if on else client.off(step, query)
+            context = 0 if step.comes is None else int(step.comes[context, state])
+            state = int(chain.step[state, path[t]])
         query = step.draw(context, int(path[t]), int(path[min(t + 1, len(path) - 1)]), rng)
         views.append(step.view(query))
         messages += len(query)
     return Replay(path, private, views, messages)
 
 
-def score(server: Requests, seen: Replay, hidden: Path) -> Score:
-    """Hold the server's beliefs about the `hidden` steps against the truth, and sum up the figures."""
-    found = infer(server, seen.private, seen.views.__getitem__)
+def score(server: Chain, client: Chain, start: Floats, seen: Replay, hidden: Path) -> Score:
+    """Hold a server's beliefs about the `hidden` steps against the truth, and sum up the figures."""
+    found = infer(server, seen.private, seen.views.__getitem__, client=client, start=start)
     if found.impossible:
-        raise OnoffError(f"step {found.impossible[0]}: the server's model calls the query impossible")
+        raise OnoffError(f"step {found.impossible[0]}: the server's habits call the query impossible")
     true = seen.path[hidden]
     rows = [table[hidden] for table in (found.prior, found.before, found.after)]
     chances = [row[np.arange(len(true)), true] for row in rows]
@@ -178,8 +183,7 @@ class _Setting:
     """All that another process needs to attack people. Settings with the same key are the same."""
 
     key: str
-    chain: Chain = field(compare=False)
-    servers: dict[str, Requests] = field(compare=False)
+    split: Split = field(compare=False)
     plans: tuple[Any, ...] = field(compare=False)
     engine: Engine | None = field(compare=False)
     statuses: Callable[..., list[bool]] = field(compare=False)  # of so many steps, with `rng`
@@ -198,14 +202,13 @@ def audit_people(
     jobs: int | None = None,
     progress: Progress = silent,
 ) -> PeopleAudit:
-    """Replay real sequences by our client and by others, and let servers attack that know more than the chain.
+    """Replay real sequences by our clients and by a naive one, and let servers attack that know more than the chain.
 
     Without an `engine` the promise is `both`: our client draws from `plans`, at every lag the cheapest that fits, and
     privacy is switched before a step with probability `switch`. With the engine (`onoff.past.PastState.start`) it is
-    `past`: a `share` of the requests is private, in runs of mean length `run`, beside a client with `plans`, if there
-    are any. The first request of a person is made ON, as every client does, and the last one by clients that must
-    announce. `jobs` processes attack; without `jobs` joblib's configuration decides. After Ctrl-C the result is that of
-    the people reached so far.
+    `past`: a `share` of the requests is private, in runs of mean length `run`. Every client makes as many first
+    requests ON as it remembers, and one that must announce the last one. `jobs` processes attack; without `jobs`
+    joblib's configuration decides. After Ctrl-C the result is that of the people reached so far.
     """
     if not 0 < share < 0.9 or run < 1:
         raise OnoffError(f"a share of {share} in runs of {run}: give a share from 0 to 0.9 in runs of at least 1")
@@ -216,7 +219,7 @@ def audit_people(
     people = split.attacked
     both = engine is None
     statuses = partial(switch_at_random, rate=switch) if both else partial(private_runs, share=share, length=run)
-    setting = _Setting(uuid4().hex, split.chain, split.servers, tuple(plans), engine, statuses, seed)
+    setting = _Setting(uuid4().hex, replace(split, attacked=[]), tuple(plans), engine, statuses, seed)
     tasks = (delayed(_attack)(setting, i, people[i : i + BATCH]) for i in range(0, len(people), BATCH))
     parallel = Parallel(n_jobs=jobs, return_as="generator", batch_size=1, pre_dispatch="n_jobs")
     found, results = list[dict[Case, Score]](), parallel(tasks)
@@ -240,12 +243,14 @@ def audit_people(
 
 
 @lru_cache(maxsize=1)
-def _clients(setting: _Setting) -> list[Client]:
-    """Make the clients of a setting, ours first. They keep encoders, so a process makes them once."""
-    n, plans = setting.chain.n, setting.plans
-    if setting.engine is None:
-        return [Announced(n, plans), Naive(n)]
-    return [Past(setting.engine(setting.chain, ()), n), Naive(n), *([Announced(n, plans)] if plans else [])]
+def _clients(setting: _Setting) -> list[tuple[str, Client, Chain]]:
+    """Make the clients of a setting, ours first, with their chains: once in a process, since they keep encoders."""
+    chains, engine = setting.split.clients, setting.engine
+    first = next(iter(chains.values()))
+    if engine is None:
+        return [("both", Announced(first.n, setting.plans), first), ("naive", Naive(first.n), first)]
+    ours = [(f"past, memory {k}", Past(engine(one, ()), one.n), one) for k, one in chains.items()]
+    return [*ours, ("naive", Naive(first.n), first)]
 
 
 def _attack(setting: _Setting, first: int, paths: Sequence[Path]) -> list[dict[Case, Score]]:
@@ -257,8 +262,10 @@ def _attack_one(setting: _Setting, path: Path, rng: np.random.Generator) -> dict
     wished = setting.statuses(len(path), rng=rng)
     hidden = np.flatnonzero(wished)
     scores: dict[Case, Score] = {}
-    for client in _clients(setting) if len(hidden) else []:
-        last = isinstance(client, Announced) or wished[-1]
-        seen = replay(client, path, [True, *wished[1:-1], last], rng)
-        scores |= {(client.name, name): score(server, seen, hidden) for name, server in setting.servers.items()}
+    for name, client, chain in _clients(setting) if len(hidden) else []:
+        private = [True] * min(chain.depth, len(path)) + wished[chain.depth :]
+        private[-1] |= isinstance(client, Announced)
+        seen = replay(client, chain, path, private, rng)
+        for server, habits in {OWN: chain, **setting.split.servers}.items():
+            scores[name, server] = score(habits, chain, setting.split.start, seen, hidden)
     return scores

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.audit.files import Journal, Line, Step
-from onoff.audit.habits import Served, serve
+from onoff.audit.habits import Recorded, Served, serve
 from onoff.audit.law import COARSE, UNCHECKED, Finding, Law, LawLine, Pairs, check_encoder, check_law, shown
 from onoff.audit.races import Race
 from onoff.audit.rows import Pasts, Walk, home
@@ -59,22 +59,22 @@ def replay(
     lines: Sequence[Line],
     laws: Iterable[LawLine],
     others: Sequence[Journal] = (),
-    full_sets: int = 1,
+    begun: bool = False,
     watch: Callable[[Step, Drawn], None] = lambda step, drawn: None,
 ) -> Replay:
     """Make every step of a journal again, and compare it with the lines of its stream in the server's log.
 
-    `laws` are what the OFF steps were drawn from, in their order, and `others` are journals of the same client. The
-    stream had to begin with so many `full_sets`. `watch` is called after each step, with what it was drawn from if it
-    was drawn rightly.
+    `laws` are what the OFF steps were drawn from, in their order, and `others` are journals of the same client, one of
+    which had `begun` before if the stream had to begin with one full set more. `watch` is called after each step, with
+    what it was drawn from if it was drawn rightly.
     """
     found, steps, held, seen, numbers = Replay(), journal.steps, Held(), Seen(lines), Numbers(others)
+    served, found.findings = serve(chain, journal)
     draws = _Draws(chain, journal, iter(laws), found)
-    served, found.findings = serve(chain.P, journal)
-    dues = due_steps(steps, journal.promise == "both", full_sets, (each.due for each in served))
-    for before, step, due, now, then in zip([None, *steps], steps, dues, served, served[1:], strict=False):
+    dues = due_steps(steps, journal.promise == "both", chain.depth + begun, (each.due for each in served))
+    for t, (step, due, now, then) in enumerate(zip(steps, dues, served, served[1:], strict=False)):
         wrong = [
-            *check_step(now.P, chain.names, step, due, before),
+            *check_step(now.chain, chain.names, step, due, steps[max(0, t - now.chain.depth) : t]),
             *seen.check(step, held),
             *draws.check(step, due, then),
         ]
@@ -105,6 +105,8 @@ class _Draws:
         self._walk, self._rule, self._race = Walk(chain.P), PlanRule(), cache(lambda lag: Race(chain.P, lag))
         self._fault = lru_cache(64)(lambda law: check_law(law, chain.n, journal.sensitive))
         self._pasts: Pasts | None = None  # None: not known, before a step has counted as ON or after a missing law
+        self._full_sets = 0  # since readers were not known
+        self._requests: list[int | None] = []
         self._origin: int | None = None  # of the reader, as in `rows.Pasts`; None: not known
         self.drawn: Drawn = None
 
@@ -114,16 +116,31 @@ class _Draws:
         while self._line is not None and self._line.step < step.step:
             self._line = next(self._laws, None)
         line = self._line if self._line is not None and self._line.step == step.step else None
+        self._requests = [*self._requests, step.request][-then.chain.depth :]
         if due.lag == 0:
-            self._pasts = Pasts(then.P, self._sensitive) if due.counts else None
-            self._origin = None if step.request is None else -1 - step.request
+            self._ask_for_all(due, then)
         elif self._both:
             yield from self._check_both(step, due, line)
         else:
-            pasts, self._pasts = self._pasts, None
-            yield from [MISSING] if line is None else self._check_past(step, line, pasts)
+            pasts, self._pasts, self._full_sets = self._pasts, None, 0
+            yield from [MISSING] if line is None else self._check_past(step, line, pasts, then.chain)
             if then.changed and self._pasts is not None:
-                self._pasts.change(then.P, step.query[0])
+                self._pasts.chain = then.chain
+
+    def _ask_for_all(self, due: Due, then: Served) -> None:
+        """After a full set readers are where any request leads; after as many as the memory is deep that is known."""
+        chain, pasts, self._pasts, self._full_sets = then.chain, self._pasts, None, self._full_sets + 1
+        states = np.arange(len(chain.P)) if pasts is None else pasts.states
+        for _ in range(chain.depth if pasts is None else 1):
+            states = np.unique(chain.step[states])
+        if due.counts and not then.due and (pasts is not None or self._full_sets >= chain.depth):
+            self._pasts = Pasts(chain, self._sensitive, states)
+        self._origin = self._hidden(chain)
+
+    def _hidden(self, chain: Recorded) -> int | None:
+        """The origin of the reader after a request that is hidden."""
+        state = chain.known_state(self._requests)
+        return None if state is None else -1 - state
 
     def _check_both(self, step: Step, due: Due, line: LawLine | None) -> Iterator[Finding]:
         """A step of the promise `both`, drawn from a plan in the context (last, next)."""
@@ -159,13 +176,13 @@ class _Draws:
             yield from [off] if isinstance(off, Finding) else []
             self._found.rounding += 0.0 if isinstance(off, Finding) else float(off)
 
-    def _check_past(self, step: Step, line: LawLine, pasts: Pasts | None) -> Iterator[Finding]:
+    def _check_past(self, step: Step, line: LawLine, pasts: Pasts | None, chain: Recorded) -> Iterator[Finding]:
         """A step of the promise `past`, drawn from its law in the reader's context, if that is known."""
         context = None if self._origin is None else home(self._origin, line.place, line.joined)
         yield from self._check_line(step, line, context, self._check_readers(step, line, pasts))
         if step.request is None and self._sensitive:
             context = None
-        self._origin = -1 - step.request if step.request in self._sensitive else context
+        self._origin = self._hidden(chain) if step.request in self._sensitive else context
 
     def _check_readers(self, step: Step, line: LawLine, pasts: Pasts | None) -> Iterator[Finding]:
         """Compare the encoders of all contexts with the rows of all readers, and move these on by the set of the step.

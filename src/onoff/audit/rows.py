@@ -3,9 +3,10 @@
 Promise `both`: p(x | last, next) is proportional to P^lag[last, x] P[x, next]. Floats are whole multiples of powers of
 two, so P = A / 2^s with integers A, and the weights A^lag[last, x] A[x, next] are integers (`Walk`).
 
-Promise `past`: h(x) = p(X_t = x | last hidden request, Q_0..Q_{t-1}), plain Bayes in floats (`Pasts`). Everything is a
-sum of products of non-negative numbers: computed rows are the exact ones times factors whose largest and smallest have
-a ratio of e^spread at most, and only the roundings of single entries add to the spread.
+Promise `past`: b(z) = p(the reader's state is z | last hidden state, Q_0..Q_{t-1}), plain Bayes in floats (`Pasts`).
+The row is sum_z b(z) P[z, x]. Of a Markov chain the state is the last request. Everything is a sum of products of
+non-negative numbers: computed laws are the exact ones times factors whose largest and smallest have a ratio of e^spread
+at most, and only the roundings of single entries add to the spread.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import expm1
 from operator import mul
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from onoff.audit.law import COARSE, Finding, Law, check_encoder, distance
-from onoff.types import Floats, Mask, Units
+from onoff.types import Floats, Units
+
+if TYPE_CHECKING:
+    from onoff.audit.habits import Recorded
 
 DIGITS = 256  # leading binary digits of the smallest entry of a walk
 UNIT = 2.0**-53
@@ -61,8 +65,8 @@ class Walk:
         return Fraction(2 * lag, 2 ** (DIGITS - 1))
 
 
-class Row(NamedTuple):
-    """The law of the request of some readers of the promise `past`, given all queries so far.
+class Belief(NamedTuple):
+    """The law of the state of some readers of the promise `past`, given all queries so far; of what `spread`.
 
     An entry is above 0 where the graph of the chain says so.
     """
@@ -70,53 +74,56 @@ class Row(NamedTuple):
     chances: Floats
     spread: float = 0.0
 
-    def weights(self, open_sources: Mask) -> list[int]:
-        """The row over the open sources as integers; their error, and that of the row, is in `error`."""
-        row = np.where(open_sources, self.chances, 0.0)
-        return [int(weight) + (weight > 0) for weight in np.ldexp(row / row.sum(), 62).tolist()]
-
     @property
     def error(self) -> Fraction:
-        """A bound on the total variation between the exact row and the one of `weights`."""
-        n = len(self.chances)
-        return Fraction(expm1(self.spread + 4 * (n + 2) * UNIT)) + Fraction(n, 2**60)
+        """A bound on the total variation between what `whole_weights` makes of the computed law and of the exact one.
 
-    def moved(self, asked: Floats, P: Floats) -> Row:
-        """After an OFF step: h(y) <- sum_x h(x) w(q | x) P[x, y] / Z, where asked[x] = w(q | x).
-
-        That is the probability with which the client sends the set q for the request x; 0 for those that are not open.
+        The same holds for the law of the next request, a sum over states.
         """
-        seen = asked > 0
-        if seen.sum() == 1:  # then the row is one of the chain's, whatever it was before
-            return Row(P[int(seen.argmax())])
-        with np.errstate(all="ignore"):  # BLAS leaves flags behind that mean nothing (numpy issue 24067)
-            row = (self.chances * asked) @ P
-        possible = np.asarray((P[seen] > 0).any(axis=0))
-        row = np.where(possible, np.maximum(row / row.sum(), TINY), 0.0)
-        return Row(row, self.spread + 2 * (len(row) + 8) * UNIT)
+        size = len(self.chances)
+        return Fraction(expm1(self.spread + 8 * (size + 2) * UNIT)) + Fraction(size, 2**60)
+
+
+def whole_weights(law: Floats) -> list[int]:
+    """A law as integers, 0 where it is 0."""
+    return [int(weight) + (weight > 0) for weight in np.ldexp(law / law.sum(), 62).tolist()]
+
+
+def _sum_by(index: Units, terms: Floats, size: int) -> Floats:
+    """Sum up the terms of each index."""
+    return np.asarray(np.bincount(index, terms, size), dtype=np.float64)
 
 
 def home(origin: int, place: Sequence[int], joined: Sequence[int]) -> int:
-    """The context of readers now: place[c] after the context c, joined[s] after the hidden request s (origin -1-s)."""
+    """The context of readers now: place[c] after the context c, joined[z] after a hidden request to z (origin -1-z)."""
     known, at = (place, origin) if origin >= 0 else (joined, -1 - origin)
     return known[at] if at < len(known) else NOWHERE
 
 
 class Pasts:
-    """All readers of the promise `past` who may be there: after an ON step any source may have been asked for.
+    """All readers of the promise `past` who may be there, after an ON step that led to one of these states.
 
-    Their rows are kept by origin: the client's context at the step before or, if the request s there was hidden, -1-s.
+    Beliefs are kept by origin: the client's context at the step before or, if the request there was hidden and led to
+    the state z, -1-z. `chain` may become another one of the same states where all beliefs are points.
     """
 
-    def __init__(self, P: Floats, sensitive: Sequence[int]) -> None:
-        self._P, self._sensitive = P, sensitive
-        self._open = np.array([source not in sensitive for source in range(len(P))])
-        self._rows = {-1 - source: Row(row) for source, row in enumerate(P)}
+    def __init__(self, chain: Recorded, sensitive: Sequence[int], states: Units) -> None:
+        self.chain = chain
+        self._open = np.array([source not in sensitive for source in range(chain.P.shape[1])])
+        self._beliefs = self._points(states)
 
-    def change(self, P: Floats, source: int) -> None:
-        """Another chain serves from here on, after a query of this one source: every reader has its new row."""
-        self._P = P
-        self._rows = dict.fromkeys(self._rows, Row(P[source]))
+    def _points(self, states: Units) -> dict[int, Belief]:
+        return {-1 - z: Belief(np.eye(1, len(self.chain.P), z)[0]) for z in states.tolist()}
+
+    @property
+    def states(self) -> Units:
+        """The states in which readers may be."""
+        return np.flatnonzero(np.any([belief.chances > 0 for belief in self._beliefs.values()], axis=0))
+
+    def _ways(self, belief: Belief) -> tuple[Units, Units, Floats]:
+        """How open readers may go on: from which states, by which requests, and with which chances."""
+        states, requests = np.nonzero((belief.chances > 0)[:, None] & (self.chain.P > 0) & self._open)
+        return states, requests, np.maximum(belief.chances[states] * self.chain.P[states, requests], TINY)
 
     def check(
         self, law: Law, tables: Mapping[int, Units], place: Sequence[int], joined: Sequence[int]
@@ -125,12 +132,14 @@ class Pasts:
 
         Contexts in which every request is hidden end here. The rounding is the largest total variation of a context.
         """
-        self._joining = [s for s in self._sensitive if any(row.chances[s] for row in self._rows.values())]
-        here: dict[int, list[Row]] = {}
-        for origin, row in self._rows.items():
-            if row.chances[self._open].any():
-                here.setdefault(home(origin, place, joined), []).append(row)
-        self._rows, wrong, rounding = {}, [], Fraction(0)
+        states = self.states
+        hidden = self.chain.step[states][(self.chain.P[states] > 0) & ~self._open]
+        self._joining = self._points(np.unique(hidden))
+        here: dict[int, list[Belief]] = {}
+        for origin, belief in self._beliefs.items():
+            if len(self._ways(belief)[0]):
+                here.setdefault(home(origin, place, joined), []).append(belief)
+        self._beliefs, wrong, rounding = {}, [], Fraction(0)
         for context in sorted(here):
             found = self._check_context(law, tables.get(context), here[context], context)
             if isinstance(found, Finding):
@@ -139,31 +148,47 @@ class Pasts:
                 rounding = max(rounding, found)
         return wrong, rounding
 
-    def _check_context(self, law: Law, units: Units | None, here: list[Row], context: int) -> Fraction | Finding:
+    def _check_context(self, law: Law, units: Units | None, here: list[Belief], context: int) -> Fraction | Finding:
         """The total variation in one context, or what is wrong.
 
-        Rows that come to share a context must be near each other. Their readers then count as readers of the one with
-        the largest support, of equals the first: that changes the joint law of all that is hidden and all queries by no
-        more than the distance of the rows.
+        Beliefs that come to share a context must be near each other. Their readers then count as readers of the one
+        with the largest support, of equals the first: that changes the joint law of all that is hidden and all queries
+        by no more than the distance of the beliefs, given that the request is open.
         """
         if units is None:
             return Finding("context", f"some readers are in the context {context}, which has no encoder")
-        row = max(here, key=lambda row: np.count_nonzero(row.chances))
-        possible = np.any([row.chances > 0 for row in here], axis=0)
-        row = self._rows[context] = Row(np.where(possible, np.maximum(row.chances, TINY), 0.0), row.spread)
-        weights = row.weights(self._open)
-        apart = max(distance(other.weights(self._open), weights) + other.error for other in here) - row.error
+        first = max(here, key=lambda belief: np.count_nonzero(belief.chances))
+        possible = np.any([belief.chances > 0 for belief in here], axis=0)
+        belief = self._beliefs[context] = Belief(np.where(possible, np.maximum(first.chances, TINY), 0.0), first.spread)
+        apart = Fraction(0)
+        if len(here) > 1:
+            laws = [(self._summed(0, other), other.error) for other in [*here, belief]]
+            apart = max(distance(one, laws[-1][0]) + error for one, error in laws) - belief.error
         if apart > COARSE:
-            return Finding("merge", f"the context stands for rows that are {float(apart):.1e} apart", None, (context,))
-        return check_encoder(law, units, weights, row.error + apart, (context,))
+            return Finding("merge", f"the context stands for laws that are {float(apart):.1e} apart", None, (context,))
+        return check_encoder(law, units, self._summed(1, belief), belief.error + apart, (context,))
+
+    def _summed(self, by: int, belief: Belief) -> list[int]:
+        """The law of the state (`by` 0), or of the next request (1), given that the request is open, as integers."""
+        *ends, chances = self._ways(belief)
+        return whole_weights(_sum_by(ends[by], chances, self.chain.P.shape[by]))
 
     def move(self, position: int, tables: Mapping[int, Units]) -> None:
-        """Move on by the set at this position; readers of possible sensitive sources join."""
-        rows = {}
-        for context, row in self._rows.items():
+        """Move on by the set at this position; readers of possible sensitive sources join.
+
+            b(y) <- sum of b(z) P[z, x] w(q | x) over the z and x with step[z, x] = y, normalised
+
+        with the probability w(q | x) that the client sends this set for the request x. A known state is known exactly.
+        """
+        beliefs = {}
+        for context, belief in self._beliefs.items():
             units = tables[context]
-            chances = units[:, position] / np.maximum(units.sum(axis=1), 1)
-            asked = np.where((row.chances > 0) & self._open, chances, 0.0)
-            if asked.any():
-                rows[context] = row.moved(asked, self._P)
-        self._rows = rows | {-1 - s: Row(self._P[s]) for s in self._joining}
+            asked = units[:, position] / np.maximum(units.sum(axis=1), 1)
+            states, requests, chances = self._ways(belief)
+            moved = _sum_by(self.chain.step[states, requests], chances * asked[requests], len(belief.chances))
+            if moved.any():
+                exact = np.count_nonzero(moved) == 1
+                moved = np.where(moved > 0, np.maximum(moved / moved.sum(), TINY), 0.0)
+                spread = 0.0 if exact else belief.spread + 2 * (len(moved) + 8) * UNIT
+                beliefs[context] = Belief(moved, spread)
+        self._beliefs = beliefs | self._joining

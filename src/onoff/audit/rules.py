@@ -1,22 +1,26 @@
 """What the rules of the client ask of every step, recomputed from requests and asked statuses alone.
 
 A step asks for everything if it was asked ON, if it must announce the next request and has none (promise `both`), or
-while no step has counted as ON. A new journal may repeat a request whose query already went out, so its first step does
-not count, unless nothing was ever asked of the server before. The lag counts the steps since the last full set, and
-`last` is the newest request that counted as ON: the context of the promise `both` is (last, next). A query names the
-versions that are held of its members: they follow from earlier queries and answers alone. The server must have seen
-just that, in every sending, and nothing besides.
+while no step has counted as ON. As many full sets as the memory of the habits is deep make the first one. A new journal
+may repeat a request whose query already went out, so its first step does not count, unless nothing was ever asked of
+the server before. The lag counts the steps since the last full set, and `last` is the newest request that counted as
+ON: the context of the promise `both` is (last, next). A query names the versions that are held of its members: they
+follow from earlier queries and answers alone. The server must have seen just that, in every sending, and nothing
+besides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise, repeat
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from onoff.audit.files import Line, Step
 from onoff.audit.law import UNCHECKED, Finding, Law, shown
-from onoff.types import Floats, PlanName, Query
+from onoff.types import PlanName, Query
+
+if TYPE_CHECKING:
+    from onoff.audit.habits import Recorded
 
 ERASED = Finding(UNCHECKED, "its request or its numbers were erased")
 OUTSIDE = Finding(UNCHECKED, "the log begins after it or ends before it")
@@ -35,12 +39,12 @@ def due_steps(
 ) -> list[Due]:
     """Work out what was due at each step of a journal whose stream had to begin with this many full sets.
 
-    With `announced` (promise `both`) a step without a next request asks for everything. A stream that begins with two
-    full sets where one is enough is within the rules, and then its first one does not count. `everything` has the steps
-    that ask for everything because of the habits (`onoff.audit.habits`). Where the request was
-    erased, the next one was, too: that there was one is believed.
+    With `announced` (promise `both`) a step without a next request asks for everything. A stream that begins with one
+    full set more than it must is within the rules, and then its first one does not count. `everything` has the steps
+    that ask for everything because of the habits (`onoff.audit.habits`). Where the request was erased, the next one
+    was, too: that there was one is believed.
     """
-    begin = 2 if len(steps) < 2 or not steps[1].lag else full_sets
+    begin = full_sets + all(not step.lag for step in steps[: full_sets + 1])
     found: list[Due] = []
     lag, last = 0, None
     for (number, step), whole in zip(enumerate(steps), everything, strict=False):
@@ -53,23 +57,27 @@ def due_steps(
     return found
 
 
-def check_step(P: Floats, names: Sequence[str], step: Step, due: Due, before: Step | None) -> Iterator[Finding]:
-    """Find the rules that a step breaks whatever it was drawn from; `before` is the step before it."""
+def check_step(
+    chain: Recorded, names: Sequence[str], step: Step, due: Due, before: Sequence[Step]
+) -> Iterator[Finding]:
+    """Find the rules that a step breaks whatever it was drawn from; `before` are the last steps before it."""
     if step.lag != due.lag:
         made, must = ("with the full set" if lag == 0 else f"at lag {lag}" for lag in (step.lag, due.lag))
         yield Finding("status", f"made {made}; by the statuses it must be made {must}")
     if due.lag == 0 and len(step.query) < len(names):
         yield Finding("full set", "must ask for everything", query=step.query)
-    if before is not None and before.received is None:
-        yield Finding("pending", f"drawn while step {before.step} was pending: what was drawn must be finished")
+    if before and before[-1].received is None:
+        yield Finding("pending", f"drawn while step {before[-1].step} was pending: what was drawn must be finished")
     if step.request is None and not step.asked_private:
         yield ERASED
-    if step.request is None or before is None:
+    if step.request is None or not before:
         return
-    if before.lag and before.next not in (None, step.request):
-        yield Finding("next", f"asked for {names[step.request]!r}; {names[before.next]!r} was announced before")
-    if due.lag and before.request is not None and not P[before.request, step.request]:
-        pair = f"{names[step.request]!r} after {names[before.request]!r}"
+    if before[-1].lag and before[-1].next not in (None, step.request):
+        announced = names[before[-1].next]
+        yield Finding("next", f"asked for {names[step.request]!r}; {announced!r} was announced before")
+    state = chain.known_state([one.request for one in before])
+    if due.lag and state is not None and not chain.P[state, step.request]:
+        pair = f"{names[step.request]!r} after {' -> '.join(repr(names[x]) for x in chain.states[state])}"
         yield Finding("chain", f"asked for {pair}, which the chain calls impossible")
 
 

@@ -1,9 +1,10 @@
 """Whole streams: what all queries of a client tell about what must stay hidden, at every step t.
 
 Promise `both`, hidden are the requests made ON up to t and all requests after t, X_B. Shown is I(X_B; Q_1..Q_t); by the
-Markov property the future counts only through X_{t+1}. Promise `past`, hidden up to t are G_t: requests made ON, and of
-each OFF step which sensitive source was asked for, or none. Shown is I(G_t; Q_t | Q_1..Q_{t-1}). Nobody promises that
-the queries *before* a hidden request tell nothing about it (`onoff.audit.people` measures that).
+Markov property the future counts only through X_{t+1}. Promise `past`, hidden up to t are G_t: the reader's state after
+each request that was made ON or is sensitive (of a Markov chain the request), and of the others that they were open.
+Shown is I(G_t; Q_t | Q_1..Q_{t-1}). Nobody promises that the queries *before* a hidden request tell nothing about it
+(`onoff.audit.people` measures that). States are those of the chain that the client was made for.
 
 Enumeration. All streams are walked through in integers (`onoff.audit.enumeration`).
 
@@ -19,20 +20,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate
 from math import log2
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from onoff.audit.clients import Client, Step, TooLarge, has_table
-from onoff.audit.enumeration import MISSING, ONE, Hidden, Node, Part, step_distance, walk
+from onoff.audit.enumeration import MISSING, ONE, After, Hidden, Keep, Part, View, joint_law, step_distance, walk
 from onoff.audit.law import Finding
 from onoff.errors import OnoffError
 from onoff.model.bounds import up
 from onoff.model.measures import divergence, information, total_variation
-from onoff.model.misfit import Misfit, aligned, check, information_bound, stream_misfit
+from onoff.model.misfit import Misfit, aligned, check, information_bound, refined, stream_misfit
 from onoff.model.powers import times
 from onoff.model.requests import lags_of, start_law
 from onoff.types import Floats, Progress, Query, silent
@@ -104,10 +105,11 @@ def parse_statuses(text: str) -> tuple[bool, ...]:
     return check_statuses([status == "1" for status in text])
 
 
-def check_statuses(statuses: Sequence[bool]) -> tuple[bool, ...]:
-    """Statuses of a client, whose first request is made ON."""
-    if not len(statuses) or not statuses[0]:
-        raise OnoffError("a client makes its first request ON: statuses start with ON (1), and are not empty")
+def check_statuses(statuses: Sequence[bool], depth: int = 1) -> tuple[bool, ...]:
+    """Statuses of a client, whose first requests are made ON, as many as its habits remember."""
+    if len(statuses) < depth or not all(statuses[:depth]):
+        first = "first request" if depth == 1 else f"first {depth} requests"
+        raise OnoffError(f"a client makes its {first} ON: statuses start with {'1' * depth}, and are not empty")
     return tuple(map(bool, statuses))
 
 
@@ -129,7 +131,7 @@ def audit_streams(
     the client, made for `chain`, is held against the misfit bound. With `on_for`, privacy is not switched as `statuses`
     say, but after the first step ON exactly for these sources. Raises `TooLarge` where nothing exact fits.
     """
-    private, hidden = check_statuses(statuses), tuple(sorted(set(sensitive)))
+    private, hidden = check_statuses(statuses, chain.depth), tuple(sorted(set(sensitive)))
     if promise not in ("both", "past"):
         raise OnoffError(f"there is no promise {promise!r}: choose both or past")
     if any(not 0 <= source < chain.n for source in (*hidden, *on_for)):
@@ -141,15 +143,17 @@ def audit_streams(
             raise OnoffError("a race has no table to enumerate: choose another scheme; its bound is the same")
     follows = chain if true is None else aligned(true, chain)
     check(follows, chain)
+    for each in (follows, chain) if promise == "both" else ():
+        each.without_memory("the promise `both`")
     setting = _Setting(follows, chain, private, client, promise, hidden, start_law(follows, uniform))
     return _switching(setting, set(on_for)) if on_for else _strongest(setting, progress)
 
 
 @dataclass(frozen=True)
 class _Setting:
-    """A client that is made for the chain `used`, with these statuses, on streams of `chain` that start like this."""
+    """A client that is made for the chain `used`, with these statuses, on streams of `follows` that start like this."""
 
-    chain: Chain
+    follows: Chain
     used: Chain
     statuses: tuple[bool, ...]
     client: Client
@@ -160,10 +164,26 @@ class _Setting:
     @property
     def values(self) -> list[float]:
         """log2 of how many values there are of what is hidden, after every step (`past`: since the last ON step)."""
-        one, closed = log2(self.chain.n), log2(len(self.sensitive) + 1)
+        closed = int(np.isin(self.used.last, self.sensitive).sum())
+        one, other = log2(len(self.used.states)), log2(closed + 1)
         if self.promise == "both":
             return [one * (1 + count) for count in accumulate(self.statuses)]
-        return [one + lag * closed for lag in lags_of(self.statuses)]
+        return [one + lag * other for lag in lags_of(self.statuses)]
+
+    @cached_property
+    def chain(self) -> Chain:
+        """What requests follow, with the states of the client's chain beside its own."""
+        return refined(self.follows, self.used)[0]
+
+    @cached_property
+    def known(self) -> list[int]:
+        """The state of the client's chain in each state of `chain`."""
+        return [self.used.state_of(state) for state in self.chain.states]
+
+    def walk(self, keep: Keep, after: After) -> Iterator[list[Part]]:
+        """All streams, step by step. They begin with one request."""
+        start = np.pad(self.start, (0, len(self.chain.states) - len(self.start)))
+        return walk(self.chain, self.known, self.client, start, len(self.statuses), keep, after)
 
     def steps(self) -> list[Step]:
         """The steps of a client whose public state does not depend on queries."""
@@ -201,12 +221,12 @@ def _strongest(setting: _Setting, progress: Progress) -> StreamAudit:
 def _judged(setting: _Setting, method: str, steps: Sequence[Told], findings: Sequence[Finding] = ()) -> StreamAudit:
     """Hold what was found against what the client states, or against the misfit if requests follow another chain."""
     client, both, bounds = setting.client, setting.promise == "both", None
-    if setting.chain is setting.used:
+    if setting.follows is setting.used:
         factor, slack = 1 if method == BOUND else 2, 0.0 if both else SLACK
         limits = [(told.distance, factor * told.stated + slack) for told in steps if told.stated is not None]
     else:
         known = setting.statuses, setting.start, [told.stated or 0.0 for told in steps], setting.values
-        bounds = stream_misfit(setting.chain, setting.used, both, bool(setting.sensitive), *known)
+        bounds = stream_misfit(setting.follows, setting.used, both, bool(setting.sensitive), *known)
         limits = [(told.bits, most) for told, most in zip(steps, bounds.bits, strict=True) if method == EXACT]
         limits += [(told.distance, most) for told, most in zip(steps, bounds.allowed, strict=True) if method == EXACT]
         if both and client.promises:  # what the encoders do is within the bound, too
@@ -226,52 +246,47 @@ def _by_enumeration(setting: _Setting) -> StreamAudit:
     steps: list[Told] = []
     findings: list[Finding] = []
 
-    def keep(hidden: Hidden, request: int, private: bool, t: int) -> Hidden:  # noqa: ARG001
+    def keep(hidden: Hidden, state: int, private: bool, t: int) -> Hidden:  # noqa: ARG001
+        token = setting.known[state]
         if both:
-            return (*hidden, request) if private else hidden
-        return (request,) if private else (*hidden, request if request in setting.sensitive else None)
+            return (*hidden, token) if private else hidden
+        sensitive = setting.used.last[token] in setting.sensitive
+        return (token,) if private else (*hidden, token if sensitive else None)
 
-    def after(step: Step, query: Query, t: int) -> list[tuple[Step, int]]:
-        return [(client.on() if (*statuses, True)[t + 1] else client.off(step, query), ONE)]
+    def after(step: Step, query: Query, t: int) -> list[tuple[Step, None]]:
+        return [(client.on(step, query) if (*statuses, True)[t + 1] else client.off(step, query), None)]
 
     stated = list(setting.stated()) if both and client.promises else [None] * len(statuses)
-    streams = walk(setting.chain, client, setting.start, len(statuses), keep, after)
-    for t, (nodes, parts) in enumerate(streams):
-        if ONE - sum(int(part.mass.sum()) for part in parts) > MISSING * ONE:
+    for t, parts in enumerate(setting.walk(keep, after)):
+        if ONE - sum(sum(part.masses.values()) for part in parts) > MISSING * ONE:
             findings.append(LOST)
         told = Told(t + 1, statuses[t], 0.0, stated=stated[t])
-        steps.append(_told_by_stream(told, parts) if both else _told_by_query(told, nodes, parts))
+        steps.append(_told_by_stream(told, parts) if both else _told_by_query(told, parts))
     return _judged(setting, EXACT, steps, findings)
 
 
 def _told_by_stream(told: Told, parts: Sequence[Part]) -> Told:
-    """Promise `both`, from joint[queries; X_B]: a row for each stream of queries."""
-    hidden = _hidden_values(parts)
-    joint = np.concatenate([part.by(hidden, itemgetter(0)).reshape(len(part.mass), -1) for part in parts])
+    """Promise `both`, from joint[queries; X_B]: a row for each stream of queries. The state is the request."""
+    joint, _ = joint_law(parts, lambda label: (label[0], label[2]))
     return replace(told, bits=information(joint), distance=float(total_variation(joint)))
 
 
-def _told_by_query(told: Told, nodes: Sequence[Node], parts: Sequence[Part]) -> Told:
-    """Promise `past`, from table[query; hidden] after every past: the law of the query given what is hidden."""
-    bits, distance, by_node = 0.0, Fraction(0), dict[Node, list[Part]]()
+def _told_by_query(told: Told, parts: Sequence[Part]) -> Told:
+    """Promise `past`, from joint[query; hidden] after every past: the law of the query given what is hidden."""
+    bits, distance, by_past = 0.0, Fraction(0), dict[tuple[Step, View], list[Part]]()
     for part in parts:
-        by_node.setdefault(part.node, []).append(part)
-    for node, mine in by_node.items():
-        sets, law, hidden = node.step.sets, node.step.law, _hidden_values(mine)
-        tables = np.zeros((len(node.mass), len(sets), len(hidden)), dtype=object)
-        for part in mine:
-            tables[:, sets.index(part.query)] = part.by(hidden, itemgetter(0)).sum(axis=2)
-        bits += sum(float(Fraction(table.sum(), ONE)) * information(table) for table in tables if table.any())
-        if law is not None:
-            due = np.array(law.masses, dtype=object)[:, None] * tables.sum(axis=1, keepdims=True)
-            distance += Fraction(np.abs(tables * law.denominator - due).sum(), 2 * law.denominator * ONE)
-    if nodes[0].step.law is None:
+        by_past.setdefault((part.step, part.view), []).append(part)
+    for (step, _), mine in by_past.items():
+        joint, _ = joint_law(mine, lambda label: label[0])
+        bits += float(Fraction(joint.sum(), ONE)) * information(joint)
+        if step.law is not None:
+            masses = [step.law.masses[step.law.index[part.query]] for part in mine]
+            due, D = np.array(masses, dtype=object)[:, None] * joint.sum(axis=0), step.law.denominator
+            unasked = (D - sum(masses)) * joint.sum()
+            distance += Fraction(np.abs(joint * D - due).sum() + unasked, 2 * D * ONE)
+    if parts[0].step.law is None:
         return replace(told, bits=bits)
-    return replace(told, bits=bits, distance=float(distance), stated=max(node.step.since for node in nodes))
-
-
-def _hidden_values(parts: Sequence[Part]) -> list[Hidden]:
-    return list(dict.fromkeys(hidden for part in parts for hidden, _ in part.labels))
+    return replace(told, bits=bits, distance=float(distance), stated=max(part.step.since for part in parts))
 
 
 # The certified bound
@@ -310,7 +325,7 @@ def _switching(setting: _Setting, sources: set[int]) -> StreamAudit:
 
     Beside it, what one tells who goes ON as often by chance, whom the promise covers.
     """
-    n, targets = setting.chain.n, range(2, len(setting.statuses) + 1)
+    n, targets = setting.used.n, range(2, len(setting.statuses) + 1)
     if len(sources) == n:
         raise OnoffError(f"all {n} sources are asked for ON: name some, and not all")
     wanted = np.isin(np.arange(n), list(sources)).astype(np.float64)
@@ -322,23 +337,34 @@ def _switching(setting: _Setting, sources: set[int]) -> StreamAudit:
 
 def _told_of(setting: _Setting, chances: Floats, target: int) -> Switched:
     """What all statuses and queries tell about the request of step `target`, if it was ON; chances[x] of going ON."""
-    client, n, steps = setting.client, setting.chain.n, len(setting.statuses)
-    on = np.array([int(ONE * Fraction(p)) for p in chances.tolist()], dtype=object)
+    client, chain, steps = setting.client, setting.chain, len(setting.statuses)
+    on = [int(ONE * Fraction(p)) for p in chances.tolist()]
+    off = [ONE - units for units in on]
 
-    def keep(hidden: Hidden, request: int, private: bool, t: int) -> Hidden | None:
+    def keep(hidden: Hidden, state: int, private: bool, t: int) -> Hidden | None:
         if t + 1 != target:
             return hidden
-        return (request,) if private else None
+        return (int(chain.last[state]),) if private else None
 
-    def after(step: Step, query: Query, t: int) -> list[tuple[Step, Any]]:
-        return [(client.on(), on), (client.off(step, query), ONE - on)] if t + 1 < steps else [(client.on(), ONE)]
+    def after(step: Step, query: Query, t: int) -> list[tuple[Step, list[int] | None]]:
+        switch = t + 1 < steps and t + 1 >= setting.used.depth
+        return (
+            [(client.on(step, query), on), (client.off(step, query), off)]
+            if switch
+            else [(client.on(step, query), None)]
+        )
 
-    *_, (_, parts) = walk(setting.chain, client, setting.start, steps, keep, after)
-    prior = times(setting.start, setting.chain.power(target - 1))
-    told = np.concatenate([part.by([((x,), 0) for x in range(n)]) for part in parts]).sum(axis=2)
-    law = told[told.any(axis=1)].astype(np.float64) / float(ONE)  # [view, request], with the request made ON
+    *_, parts = setting.walk(keep, after)
+    prior = np.pad(setting.start, (0, len(chain.states) - chain.n))
+    for _ in range(target - 1):
+        prior = times(prior, chain.moves)
+    prior = np.asarray(np.bincount(chain.last, prior), dtype=np.float64)
+    law = np.zeros((len(parts), chain.n))  # [view, request], with the request made ON
+    for row, part in zip(law, parts, strict=True):
+        for ((request,), _, _), mass in part.masses.items():
+            row[request] += mass / ONE
     frequency, guess = float(law.sum()), float(prior.max())
     if not frequency:
         return Switched(target, 0.0, 0.0, guess, guess)
-    bits = sum(row.sum() * divergence(row / row.sum(), prior) for row in law) / frequency
+    bits = sum(row.sum() * divergence(row / row.sum(), prior) for row in law if row.any()) / frequency
     return Switched(target, frequency, bits, guess, min(1.0, float(law.max(axis=1).sum()) / frequency))

@@ -117,7 +117,7 @@ class Client:
             self._opened = Journal(
                 self.path, self.chain.fingerprint, self.transport.fingerprint, settings.first_ever,
                 promise=settings.promise, sensitive=settings.sensitive, cache=settings.cache,  # type: ignore[arg-type]
-                names=self.chain.names if settings.chain is None else (),
+                names=self.chain.names if settings.chain is None else (), depth=self.chain.depth,
             )  # fmt: skip
             if settings.relearn:
                 self._opened.relearn(self.chain)

@@ -19,7 +19,7 @@ from onoff.errors import AFRESH, JournalError
 from onoff.files import read_rows, reason, row_sum
 from onoff.text import plain
 
-VERSION = 8
+VERSION = 9
 # The last column of each table is the checksum of its row (`onoff.files.row_sum`). `pad` makes up for the digits of
 # sources. The body is behind the other columns of `members`, so that they are read without it. `replaced` has members
 # that stood in `members` until a step's answer took their place, while `onoff play --out` may not have written them.
@@ -31,7 +31,8 @@ CREATE TABLE steps (
     attempts INTEGER NOT NULL, ended REAL, bytes INTEGER, received TEXT, cache INTEGER, pad TEXT NOT NULL,
     sum TEXT NOT NULL
 ) STRICT;
-CREATE TABLE chains (step INTEGER PRIMARY KEY, weight TEXT, matrix TEXT NOT NULL, sum TEXT NOT NULL) STRICT;
+CREATE TABLE chains (step INTEGER PRIMARY KEY, weight TEXT, states TEXT NOT NULL, matrix TEXT NOT NULL,
+    sum TEXT NOT NULL) STRICT;
 CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL, round INTEGER,
     content_type TEXT, version TEXT, wire INTEGER NOT NULL, length INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB,
     sum TEXT NOT NULL) STRICT;

@@ -44,10 +44,10 @@ class HabitsStatus:
     @classmethod
     def of(cls, habits: Habits) -> HabitsStatus:
         seen = int(habits.transitions.sum())
-        noted = seen + (habits.before is not None) if habits.stage == "learn" else 0
+        noted = seen + len(habits.run) if habits.stage == "learn" else 0
         wealth = sum(habits.wealth) / len(habits.wealth)
         bits = max(0.0, log2(wealth) / habits.bets) if habits.bets and wealth > 0 else 0.0
-        return cls(habits.stage, noted, requests_needed(habits.chain.n) + 1, habits.blown, bits)
+        return cls(habits.stage, noted, requests_needed(len(habits.chain.P)) + 1, habits.blown, bits)
 
     @property
     def brief(self) -> str:
@@ -78,7 +78,8 @@ class HabitsStatus:
                     "is asked, else everything is asked for to the end"
                 )
             case "known":
-                return "queries are drawn with the chain, which is fitted again from what the server sees"
+                gain = f"a better model gains {self.bits:.2f} bits a request"
+                return f"queries are drawn with the chain, and the fuse is whole: {gain}"
             case _ if self.blown:
                 return (
                     f"your requests DO NOT FOLLOW the chain (a better model gains {self.bits:.1f} bits a request), so "
@@ -112,19 +113,31 @@ def chain_row(step: int, habits: Habits) -> dict[str, Any]:
     """The row of a journal for a chain that serves from `step` on."""
     chain = habits.chain
     weight = None if chain.weight is None else json.dumps(chain.weight.tolist())
-    return {"step": step, "weight": weight, "matrix": b64encode(chain.P.astype("<f8").tobytes()).decode()}
+    states, matrix = json.dumps(chain.states[chain.n :]), b64encode(chain.P.astype("<f8").tobytes()).decode()
+    return {"step": step, "weight": weight, "states": states, "matrix": matrix}
+
+
+def forgotten_row(step: int) -> dict[str, Any]:
+    """The row that says that habits are learned anew from `step` on."""
+    return {"step": step, "weight": None, "states": "[]", "matrix": ""}
+
+
+def chain_of_row(row: Mapping[str, Any], names: Sequence[str]) -> Chain:
+    """The chain of such a row, to the bit."""
+    if not row["matrix"]:
+        return unknown_habits(names)
+    weight = None if row["weight"] is None else json.loads(row["weight"])
+    matrix = np.frombuffer(b64decode(row["matrix"]), "<f8").reshape(-1, len(names))
+    return Chain(matrix, names, weight, [*((x,) for x in range(len(names))), *json.loads(row["states"])])
 
 
 def new_state(stage: str, sensitive: Sequence[int]) -> dict[str, Any]:
     """What a new journal keeps of habits at this stage."""
-    habits = {"stage": stage, "before": None, "wealth": list(Habits.wealth), "bets": 0, "counts": []}
+    habits = {"stage": stage, "run": [], "wealth": list(Habits.wealth), "bets": 0, "counts": []}
     return {"habits": habits, "sensitive": list(sensitive), "rows": None}
 
 
 def public_state(chain: Chain, newest: Mapping[str, Any] | None, kept: Mapping[str, Any]) -> PublicState:
     """The public state that a journal has `kept`, for its `newest` chain, or for the one that it was made with."""
-    if newest is not None and newest["matrix"]:
-        weight = None if newest["weight"] is None else json.loads(newest["weight"])
-        matrix = np.frombuffer(b64decode(newest["matrix"]), "<f8").reshape(chain.P.shape)
-        chain = Chain(matrix, chain.names, weight)
+    chain = chain if newest is None else chain_of_row(newest, chain.names)
     return PublicState.from_dict(chain, dict(kept))

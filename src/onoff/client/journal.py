@@ -39,7 +39,7 @@ from onoff.client.disk import (
     read_meta,
     write_row,
 )
-from onoff.client.habits import chain_row, new_state, public_state
+from onoff.client.habits import chain_row, forgotten_row, new_state, public_state, unknown_habits
 from onoff.client.laws import numbers_text
 from onoff.client.memory import Memory, parse_keep
 from onoff.client.message import failure_end
@@ -79,8 +79,11 @@ class Journal:
         sensitive: Sequence[int] = (),
         cache: int = CACHE,
         names: Sequence[str] = (),
+        depth: int = 1,
     ) -> None:
         """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough.
+
+        A chain of some `depth` needs as many: they tell the reader's state, whatever came before.
 
         `promise` and `sensitive` must be those of the journal, if they are given. A new one is for "both" by default.
         Members of earlier answers are cached in at most `cache` bytes; another limit than before takes effect with the
@@ -99,7 +102,8 @@ class Journal:
                 self._guard = RollbackGuard(self.path)
                 self.created = not self.path.exists()
                 if self.created:
-                    self._create(chain, catalogue or "", first_ever, promise or "both", sensitive, names)
+                    about = promise or "both", sensitive, names, depth
+                    self._create(chain, catalogue or "", first_ever, *about)
                 check_is_journal(self.path)
                 self._database = connect(self.path)
                 self._meta = read_meta(self.path, self._database)
@@ -153,8 +157,9 @@ class Journal:
 
     def relearn(self, chain: Chain) -> None:
         """Forget the habits, and begin to learn them from the next request on."""
-        public, state = PublicState(Habits(chain, "learn")), replace(self.state, context=None)
-        row = {"step": self.state.step + (self.state.pending is not None), "weight": None, "matrix": ""}
+        public = PublicState(Habits(unknown_habits(chain.names), "learn"))
+        state = replace(self.state, reader=None, context=None)
+        row = forgotten_row(state.step + (state.pending is not None))
         with self._transaction(state, {"public": json.dumps(public.as_dict())}) as database:
             write_row(database, "chains", row)
         self._newest_chain = row
@@ -346,12 +351,13 @@ class Journal:
             return body
 
     def _create(
-        self, chain: str, catalogue: str, first_ever: bool, promise: str, sensitive: Sequence[int], names: Sequence[str]
-    ) -> None:
+        self, chain: str, catalogue: str, first_ever: bool, promise: str, sensitive: Sequence[int],
+        names: Sequence[str], depth: int,
+    ) -> None:  # fmt: skip
         stage = "all" if promise == "all" else "learn" if names else "known"
         assert self._guard is not None
         start, _ = self._guard.sealed()  # a journal was here before: count on, so that it stays refused
-        state = State(unsettled=0 if first_ever and start == 0 else 1)
+        state = State(unsettled=depth - 1 if first_ever and start == 0 else depth)
         unfinished = self.path.with_name(self.path.name + ".new")
         # What processes that were killed have left, here or beside a journal that was moved away: SQLite would take the
         # log of another database for ours.
@@ -421,6 +427,6 @@ def read_messages(database: sqlite3.Connection, since: int = 0) -> Iterator[tupl
 def _state_text(state: State) -> str:
     """The state as JSON, equally long whichever sources it names: blanks make up for their digits."""
     pending = state.pending
-    named = [state.last, state.previous, state.announced, state.context]
+    named = [state.last, state.reader, state.announced, state.context]
     named += [] if pending is None else [pending.request, pending.next]
     return json.dumps(state.as_dict()) + " " * sum(8 - len(json.dumps(source)) for source in named)

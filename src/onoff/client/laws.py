@@ -11,7 +11,7 @@ the context (last, next) alone, with the number last * n + next.
 The record (`--record FILE`) has the law and the encoders of every OFF step of the promise `past`, noted before the step
 is begun: one JSON object a line, without any secret (no request, no context, no query).
 
-    {"format": "onoff-law", "version": 2, "stream": hex, "step": t, "place": [...], "joined": [...], "law": {...}}
+    {"format": "onoff-law", "version": 3, "stream": hex, "step": t, "place": [...], "joined": [...], "law": {...}}
 
 `place` and `joined` are those of the state in which the step was prepared (`onoff.past.PastState`), and `law` is
 `Step.as_dict`. A step that was recorded but not begun, because the client was killed, is recorded again: the last line
@@ -47,7 +47,7 @@ def law_line(stream: str, number: int, step: Step) -> bytes:
     state = step.state
     line = {
         "format": "onoff-law",
-        "version": 2,
+        "version": 3,
         "stream": stream,
         "step": number,
         "place": list(state.place),

@@ -7,10 +7,9 @@
 A query is drawn once, in `begin_both` or `begin_past`. It is sent again unchanged until `finish`, whatever happens.
 Every random number of the draw is noted, so that an auditor can draw again.
 
-For the promises `past` and `all`, `PublicState` has the habits and, in rows, the law of the next request in every
-context, given all queries so far (`onoff.past`). Only the last request and the reader's context are secret. Public
-state and context belong to the newest drawn query and are kept together with it: nothing that is computed again after a
-crash decides anything.
+For the promises `past` and `all`, `PublicState` has the habits and, in rows, what is believed in every context, given
+all queries so far (`onoff.past`). Only the reader's state and context are secret. They and the public state belong to
+the newest drawn query and are kept together with it: nothing that is computed again after a crash decides anything.
 
 What a caller gives is checked first, before any draw: a request (`check_call`), a stream of them (`look_one_ahead`),
 and the sources they are for (`places_on_wire`).
@@ -28,6 +27,7 @@ from typing import Any
 from onoff.errors import Announced, ChainError, ContextError, NothingPending, OnoffError, PendingRequest, PlanError
 from onoff.model.bounds import sum_up
 from onoff.model.chain import Chain
+from onoff.model.tree import said
 from onoff.past import PublicState, Step
 from onoff.plans.plan import Plan
 from onoff.text import plain
@@ -65,13 +65,14 @@ class State:
 
     `unsettled` counts the full-set steps still to make before one counts as ON. A stream that may have a forgotten
     past starts with 1: its first request may repeat one whose query already went out, so only the second counts.
-    `context` is for the promise `past` alone: where the reader is among the rows after the newest query.
+    `reader` is the reader's state of the chain after the newest drawn request. `context` is for the promise `past`
+    alone: where the reader is among what is believed after the newest query.
     """
 
     step: int = 0
     last: int | None = None
     lag: int = 0
-    previous: int | None = None
+    reader: int | None = None
     announced: int | None = None
     unsettled: int = 1
     rounding: float = 0.0
@@ -163,7 +164,7 @@ def begin_both(
         query = plan.draw(request, state.last, next, lag, numbers)
         name, rounding = plan.name, plan.rounding_at(lag)
     pending = Pending(request, next, lag == 0, private, lag, query, name, rounding)
-    return Begun(replace(state, pending=pending), pending, tuple(numbers.noted))
+    return Begun(replace(state, pending=pending, reader=request), pending, tuple(numbers.noted))
 
 
 def begin_past(
@@ -177,21 +178,22 @@ def begin_past(
     """Draw the query of a step of the promise `past` or `all`. If it does not ask for all, it needs `prepared`."""
     chain, everything = public.habits.chain, public.asks_for_all(private)
     check_request(state, chain, request, anything=everything)
+    reader = request if state.reader is None else int(chain.step[state.reader, request])
     if everything:
         pending = Pending(request, None, True, private, 0, tuple(range(chain.n)), FULL_SET, 0.0)
         # The first step of a new journal may repeat a request whose query already went out: it does not count.
         after = public.after_everything(request, private, counts=state.unsettled == 0)
-        context = None if after.rows is None else after.rows.context(request, None, private=True)
-        return Begun(replace(state, pending=pending, context=context), pending, (), after)
+        context = None if after.rows is None else after.rows.context(reader, None, private=True)
+        return Begun(replace(state, pending=pending, reader=reader, context=context), pending, (), after)
     rows = public.rows
     if prepared is None or rows is None or not prepared.state.same(rows) or state.context is None:
         raise PlanError("a step that was prepared for the present rows is needed")
     numbers = _Numbers(randbelow)
     query = prepared.draw(request, state.context, numbers)
     after = public.after(prepared, query)
-    context = None if after.rows is None else after.rows.context(request, state.context, private=False)
+    context = None if after.rows is None else after.rows.context(reader, state.context, private=False)
     pending = Pending(request, None, False, private, state.lag + 1, query, "past", prepared.rounding)
-    return Begun(replace(state, pending=pending, context=context), pending, tuple(numbers.noted), after)
+    return Begun(replace(state, pending=pending, reader=reader, context=context), pending, tuple(numbers.noted), after)
 
 
 def finish(state: State) -> State:
@@ -204,7 +206,7 @@ def finish(state: State) -> State:
         step=state.step + 1,
         last=done.request if settled else state.last,
         lag=done.lag,
-        previous=done.request,
+        reader=state.reader,
         announced=None if done.private else done.next,
         unsettled=max(0, state.unsettled - 1) if done.private else state.unsettled,
         rounding=sum_up(state.rounding, done.rounding) if done.rounding else state.rounding,
@@ -213,11 +215,11 @@ def finish(state: State) -> State:
 
 
 def check_request(state: State, chain: Chain, request: int, anything: bool = False) -> None:
-    """Raise an error unless nothing is pending and the chain can get from the request before to this one.
+    """Raise an error unless nothing is pending and the chain can get from the reader's state to this request.
 
     `anything`: the request may be any, since what follows does not rest on how the reader came to it. That is so for a
-    full set of the promise `past`: given the request made ON, the chain tells the law of the next one, whatever the law
-    of this one was.
+    full set of the promise `past`: given the state after it, the chain tells the law of the next request, whatever the
+    law of this one was.
     """
     if state.pending is not None:
         raise PendingRequest(
@@ -226,9 +228,9 @@ def check_request(state: State, chain: Chain, request: int, anything: bool = Fal
             source=chain.names[state.pending.request],
         )
     _check_source(chain, request)
-    previous = None if anything or state.announced is not None else state.previous
-    if previous is not None and chain.P[previous, request] == 0:
-        raise _impossible(chain, previous, request)
+    reader = None if anything or state.announced is not None else state.reader
+    if reader is not None and chain.P[reader, request] == 0:
+        raise _impossible(chain, reader, request)
 
 
 def _check_source(chain: Chain, source: int) -> None:
@@ -236,12 +238,13 @@ def _check_source(chain: Chain, source: int) -> None:
         raise ContextError(f"there is no source {source}: they are 0 to {chain.n - 1}", last=source, next=source)
 
 
-def _impossible(chain: Chain, before: int, after: int) -> ContextError:
+def _impossible(chain: Chain, state: int, request: int) -> ContextError:
+    before = said(chain.states[state], chain.names)
     return ContextError(
-        f"the chain calls it impossible to ask for {chain.names[after]!r} right after {chain.names[before]!r}: "
+        f"the chain calls it impossible to ask for {chain.names[request]!r} right after {before}: "
         "smooth the chain if it can happen",
-        last=before,
-        next=after,
+        last=int(chain.last[state]),
+        next=request,
     )
 
 

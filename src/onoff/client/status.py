@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class Snapshot:
 class Totals:
     """Sums over the finished steps; `lags` counts the steps of each lag.
 
-    `downloaded` is how many messages their queries held, and `cost` how many their laws expected.
+    `downloaded` counts the messages in their queries, `cost` those their laws expected, `single` the queries of one.
     """
 
     steps: int
@@ -55,6 +56,7 @@ class Totals:
     cost: float
     attempts: int
     lags: dict[int, int]
+    single: int
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Totals:
@@ -67,14 +69,16 @@ class Totals:
             sum(row.cost for row in done),
             sum(row.attempts for row in done),
             dict(sorted(Counter(row.lag for row in done).items())),
+            sum(len(row.query) == 1 for row in done),
         )
 
 
 @dataclass(frozen=True)
 class Account(Snapshot):
-    """What a journal says, with sums over all its steps."""
+    """What a journal says, with sums over all its steps, and over those that ended since midnight."""
 
     totals: Totals
+    today: Totals
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,10 @@ def snapshot(path: str | Path) -> Snapshot:
 def account(path: str | Path) -> Account:
     """Read a journal with its sums, without locking or changing it."""
     with _reading(path) as (database, found):
-        return Account(**vars(found), totals=Totals.of(map(Row.of_row, read_rows(database, "steps"))))
+        rows = list(map(Row.of_row, read_rows(database, "steps")))
+    midnight = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    today = (row for row in rows if row.ended is not None and row.ended >= midnight)
+    return Account(**vars(found), totals=Totals.of(rows), today=Totals.of(today))
 
 
 def message_lengths(path: str | Path) -> dict[int, int]:

@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -100,11 +100,11 @@ class DuckDB:
         )
         self.connection.execute(f"CREATE OR REPLACE TEMP VIEW log AS SELECT {', '.join(cells)} FROM {table}")
 
-    def define_codes(self, codes: Mapping[str, int]) -> None:
-        """Define the table `known` of sources with their codes."""
-        cells = "UNNEST($names::VARCHAR[]) AS source, UNNEST($codes::INTEGER[]) AS code"
-        values = {"names": list(codes), "codes": list(codes.values())}
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE known AS SELECT {cells}", values)
+    def define(self, table: str, columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]) -> None:
+        """Define a small table, whose columns have these types."""
+        cells = ", ".join(f"UNNEST(${name}::{kind}[]) AS {name}" for name, kind in columns.items())
+        values = {name: [row[place] for row in rows] for place, name in enumerate(columns)}
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {cells}", values)
 
     def divide(self, rows: int) -> list[str]:
         """Name tables that together are the log and are not too large, all rows of a user in one of them."""
@@ -154,9 +154,9 @@ class Spark:
         """Copy the table `log`."""
         self.session.read.parquet(str(reader.save("FROM log", "log"))).createOrReplaceTempView("log")
 
-    def define_codes(self, codes: Mapping[str, int]) -> None:
-        frame = self.session.createDataFrame(list(codes.items()), "source STRING, code INT")
-        frame.createOrReplaceTempView("known")
+    def define(self, table: str, columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]) -> None:
+        frame = self.session.createDataFrame(rows, ", ".join(map(" ".join, columns.items())))
+        frame.createOrReplaceTempView(table)
 
     def divide(self, rows: int) -> list[str]:  # noqa: ARG002  what fits where is Spark's own concern
         return ["log"]
@@ -187,7 +187,7 @@ def explained(file: Path) -> Iterator[None]:
         with _without_warnings():
             yield
     except duckdb.OutOfMemoryException:
-        raise LogError(f"{file}: counting needs more memory, or more room on the disk: raise --memory") from None
+        raise LogError(f"{file}: counting needs more memory, or more room on the disk: raise --ram") from None
     except Exception as error:
         if isinstance(error.__cause__, KeyboardInterrupt):  # DuckDB makes a RuntimeError of Ctrl-C
             raise KeyboardInterrupt from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, fields, replace
-from math import isfinite
 from os import PathLike
 from pathlib import Path
 from reprlib import repr as short
@@ -17,9 +16,10 @@ import numpy as np
 from onoff.errors import ChainError, LogError
 from onoff.extras import need
 from onoff.files import path_of
-from onoff.logs import quality
-from onoff.logs.count import Sources, Transitions, count_sources, count_transitions
+from onoff.logs import memory, quality
+from onoff.logs.count import MOST_WITH_MEMORY, Sources, Transitions, count_sources, count_transitions
 from onoff.logs.engines import Columns, DuckDB, Engine, Spark, explained
+from onoff.logs.memory import AUTO, DEPTHS, Depth
 from onoff.logs.quality import LAGS
 from onoff.logs.read import FORMATS, Log, ReadOptions, open_log
 from onoff.logs.region import Misfit, misfits
@@ -28,7 +28,7 @@ from onoff.model.chain import Chain
 from onoff.model.misfit import is_too_small
 from onoff.types import Progress, Units, is_flag, is_number, is_whole, silent
 
-MOST = 1000  # sources: for more no plan is made, and 64 n^2 counts would not fit into memory
+MOST = 1000  # sources: for more no plan is made, and 8 n^2 counts would not fit into memory
 OTHER = "other"
 LARGEST = 1e300
 LEAST = 1e-3  # transitions that a row rests on, if nothing was counted and nothing is added
@@ -42,16 +42,18 @@ class FitOptions(ReadOptions):
 
     Sources that are named in `without` are not in the chain: a request for one of them ends a sequence. So does a pause
     of more than `gap` seconds. The `top` sources are kept, the others become one. `smoothing` is added to every count
-    (None: chosen by `onoff.logs.quality.choose_smoothing`). DuckDB uses `memory`, and counts unless `spark` names the
-    master of a Spark.
+    (None: chosen by `onoff.logs.memory.choose_smoothing`). The habits remember up to `memory` requests, or as many as
+    `onoff.logs.memory.choose_depth` says ("auto"). DuckDB uses `ram`, and counts unless `spark` names the master of a
+    Spark.
     """
 
     without: Sequence[str] = ()
     gap: float | None = None
     top: int = 100
     smoothing: float | None = None
+    memory: int | str = 1
     spark: str | None = None
-    memory: str = "2GB"
+    ram: str = "2GB"
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -66,13 +68,17 @@ def _is_word(value: object) -> bool:
 
 
 RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("user", "time", "source", "time_format", "memory"), (_is_word, "a word")),
+    **dict.fromkeys(("user", "time", "source", "time_format", "ram"), (_is_word, "a word")),
     "one_user": (is_flag, "True or False"),
     "kind": (lambda kind: _is_word(kind) and kind in FORMATS, f"one of {', '.join(FORMATS)}"),
     "without": (lambda names: isinstance(names, list | tuple) and all(map(_is_word, names)), "a list of names"),
     "gap": (lambda gap: is_number(gap) and 0 < gap < LARGEST, "a number of seconds above 0"),
     "top": (lambda top: is_whole(top, 1) and top <= MOST, f"a number of sources from 1 to {MOST}"),
     "smoothing": (lambda added: is_number(added) and 0 <= added < LARGEST, "a finite number of at least 0"),
+    "memory": (
+        lambda depth: depth == AUTO if _is_word(depth) else is_whole(depth, 1) and depth <= len(DEPTHS),
+        f"{AUTO}, 1, 2 or 3",
+    ),
     "spark": (
         lambda master: _is_word(master) and master.startswith(("local", "spark:", "yarn", "k8s:")),
         "a master of Spark, such as local[*],",
@@ -88,9 +94,10 @@ class Report:
     that is not in the chain, ends its sequence. All others are `events`. `merged_sources` became one source, "other".
     `dead_ends` were never followed by anything; `unseen_cells` is the share of the n^2 transitions that nobody made.
 
-    `bits` is the mean of -log2 P over transitions of readers who were held out in turn (`onoff.logs.quality`), None if
-    one of them is called impossible; `marginal_bits` the same if only the frequencies of sources are known.
-    `second_order_gain` is None for too many sources. `costs` are outer bounds at lags 1 to 10, in messages per request.
+    `bits` is the mean of -log2 P over transitions of readers who were held out in turn (`onoff.logs.memory`), None if
+    one of them is called impossible; `marginal_bits` the same if only the frequencies of sources are known. The habits
+    remember up to `memory` requests, and `depths` compares them with others; there is one of them for too many sources.
+    `costs` are outer bounds of the promise both at lags 1 to 10, in messages per request; with memory there are none.
     """
 
     notes: tuple[str, ...]
@@ -111,7 +118,8 @@ class Report:
     unseen_cells: float
     bits: float | None
     marginal_bits: float
-    second_order_gain: float | None
+    memory: int
+    depths: tuple[Depth, ...]
     misfit: tuple[Misfit, ...]
     costs: tuple[float, ...]
     verdict: str
@@ -149,7 +157,7 @@ def fit(log: str | PathLike[str], *more: str | PathLike[str], progress: Progress
     files = [path_of(each, "the log", LogError) for each in (log, *more)]
     with (
         TemporaryDirectory(prefix="onoff-fit-") as directory,
-        closing(DuckDB(told.memory, Path(directory))) as reader,
+        closing(DuckDB(told.ram, Path(directory))) as reader,
         explained(files[0]),
     ):
         with progress("reading")(None):
@@ -158,7 +166,7 @@ def fit(log: str | PathLike[str], *more: str | PathLike[str], progress: Progress
             raise LogError(f"{files[0]}: has no times, so --gap means nothing; leave it out")
         with nullcontext(reader) if told.spark is None else closing(Spark(told.spark, reader)) as engine:
             counted = _count(engine, files[0], opened, told, progress)
-    return _estimate(files[0], counted, told.smoothing, progress)
+    return _estimate(files[0], counted, told, progress)
 
 
 def _count(engine: Engine, file: Path, log: Log, told: FitOptions, progress: Progress) -> _Counted:
@@ -169,11 +177,14 @@ def _count(engine: Engine, file: Path, log: Log, told: FitOptions, progress: Pro
     sources = _with_all_names(file, sources, log.names, told.without)
     _check_rows(file, sources, log.columns)
     names, other = _name_sources(file, sources)
+    depth = 1 if len(names) > MOST_WITH_MEMORY else 2 if told.memory == 1 else len(DEPTHS)
+    if depth == 1 and told.memory != 1:
+        raise LogError(f"{file}: habits of {len(names)} sources have no memory: keep 100 (--top), or use --memory 1")
     with progress("sorting by users")(None):
         parts = engine.divide(sources.rows)
     codes = {name: code for code, name in enumerate(sources.kept)} | dict.fromkeys(told.without, -1)
-    with progress("counting transitions")(len(parts) if len(parts) > 1 else None) as advance:
-        found = count_transitions(engine, codes, len(names), other, told.gap, sources.one_user, parts, advance)
+    with progress("counting transitions")(len(parts) * max(1, depth - 1) if len(parts) > 1 else None) as advance:
+        found = count_transitions(engine, codes, len(names), other, told.gap, depth, sources.one_user, parts, advance)
     if sources.merged_sources:
         notes += (f"{sources.merged_sources} sources became {names[-1]!r}: --top says how many are kept",)
     return _Counted(names, log.names is not None, sources, found, notes)
@@ -220,40 +231,48 @@ def _name_sources(file: Path, sources: Sources) -> tuple[list[str], int | None]:
     return names, other
 
 
-def _estimate(file: Path, log: _Counted, smoothing: float | None, progress: Progress) -> Fit:
+def _estimate(file: Path, log: _Counted, told: FitOptions, progress: Progress) -> Fit:
     """Make the chain of what was counted, with its report."""
-    found, notes = log.transitions, log.notes
-    counts, starts = found.pairs.sum(axis=0), found.starts.sum(axis=0)
-    transitions, sequences = int(counts.sum()), int(starts.sum())
+    found, notes, n = log.transitions, log.notes, len(log.names)
+    pairs = found.levels[0].counts
+    counts = pairs.sum(axis=0)
+    transitions, sequences = int(counts.sum()), int(found.starts.sum())
     if not transitions:
         raise LogError(f"{file}: no two events in a row are one user's; nothing follows from them")
-    smoothing = quality.choose_smoothing(found.pairs) if smoothing is None else float(smoothing)
-    chain = quality.estimate(counts, starts, log.names, smoothing)
-    weight = counts.sum(axis=1) + smoothing * chain.n
+    if is_too_small(transitions, n):
+        notes += (f"{transitions} transitions are few for {n} sources: do not rely on this chain",)
+    smoothing = memory.choose_smoothing(pairs) if told.smoothing is None else float(told.smoothing)
+    first = quality.estimate(counts, found.starts, log.names, smoothing)
+    with progress("contexts")(None):
+        contexts = memory.fit_contexts(found.levels, first.P, smoothing)
+        choices = [memory.choose_states(contexts, depth) for depth, _ in enumerate(found.levels, 1)]
+        chosen = memory.choose_depth(contexts, choices) if told.memory == AUTO else DEPTHS.index(told.memory)
+        depths = memory.compare(contexts, choices)
+    states = choices[chosen]
+    weight = np.maximum(contexts.weight[states], LEAST)
     if log.of_a_reader:  # how often each source was read is nobody's business
-        weight = np.full(chain.n, weight.mean())
-    chain = Chain(chain.P, chain.names, np.maximum(weight, LEAST))
-    if is_too_small(transitions, chain.n):
-        notes += (f"{transitions} transitions are few for {chain.n} sources: do not rely on this chain",)
-    bits = float(quality.held_out_bits(found.pairs, np.array([smoothing]))[0])
+        weight = np.full(len(weight), weight.mean())
+    runs = [contexts.runs[place] for place in np.flatnonzero(states)]
+    chain = Chain(contexts.rows[states], log.names, weight, runs)
     with progress("costs")(None):
-        costs = tuple(outer_bound(chain.posterior(lag)) for lag in LAGS)
+        costs = tuple(outer_bound(chain.posterior(lag)) for lag in LAGS if chain.depth == 1)
     counted = vars(log.sources) | vars(found)
     report = Report(
         **{field.name: counted[field.name] for field in fields(Report) if field.name in counted},
         notes=notes,
-        n=chain.n,
+        n=n,
         events=transitions + sequences,
         sequences=sequences,
         transitions=transitions,
         dead_ends=tuple(name for name, row in zip(log.names, counts, strict=True) if not row.any()),
         smoothing=smoothing,
         unseen_cells=float((counts == 0).mean()),
-        bits=bits if isfinite(bits) else None,
-        marginal_bits=quality.marginal_bits(found.pairs),
-        second_order_gain=None if found.triples is None else quality.second_order_gain(chain.n, found.triples),
-        misfit=misfits(chain, counts, smoothing, (LAGS[0], LAGS[-1]), np.random.default_rng(SEED)),
+        bits=depths[chosen].bits,
+        marginal_bits=memory.marginal_bits(pairs),
+        memory=chosen + 1,
+        depths=depths,
+        misfit=misfits(chain, contexts.own_counts(states)[states], (LAGS[0], LAGS[-1]), np.random.default_rng(SEED)),
         costs=costs,
-        verdict=quality.verdict(costs, chain.n, transitions),
+        verdict=quality.verdict(costs, depths[chosen].first_cost, n, transitions),
     )
     return Fit(chain, counts, report)

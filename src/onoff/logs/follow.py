@@ -7,8 +7,9 @@ the predictors are, so it ever reaches 1 / r with probability at most r (Ville's
 also if one looks again and again. If they do not, the capital grows as fast as the best predictor is better than the
 chain, and its logarithm is the number of bits that a server with such a model is ahead.
 
-A predictor gives the next request x the probability q(x | all requests before); the chain gives it P(x | the last one).
-All predictors start from the chain and move away from it as far as the requests so far suggest:
+A predictor gives the next request x the probability q(x | all requests before); the chain gives it P(x) in the state
+that the requests before lead to. All predictors start from the chain and move away from it as far as the requests so
+far suggest:
 
     q(x | c) = (N_cx + s P(x)) / (N_c + s)      N_cx: how often x came in the context c, up to two requests back
     q(A)     = (N_A  + s P(A)) / (N   + s)      N_A: how often the request was one of A (such as: the one 4 before);
@@ -34,7 +35,8 @@ from numpy.typing import NDArray
 
 from onoff.errors import LogError, OnoffError
 from onoff.logs.engines import DuckDB, explained
-from onoff.logs.read import ReadOptions, open_log, read_journal
+from onoff.logs.journals import read_journal
+from onoff.logs.read import ReadOptions, open_log
 from onoff.model.chain import Chain, checked_chain
 from onoff.types import Floats, Mask, Units, is_number, is_whole
 
@@ -95,13 +97,14 @@ class Following:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some requests in a row: x came after `last`. The chain gives it the probability P[last, x].
+    """Some requests in a row: x came after `last`, in the state `state`. The chain gives it P[state, x].
 
     `tested` are the steps at which something is said: not those where another sequence begins, nor those that the
     chain calls impossible.
     """
 
     P: Floats
+    state: Units
     last: Units
     x: Units
     tested: Mask
@@ -122,13 +125,14 @@ def follows(
     after t requests cost about log2 t bits more to find, not the losses of t requests.
     """
     path, linked = _check(chain, requests, begins, false_alarms)
-    likely = chain.P[path[:-1], path[1:]] > 0
+    states = _states(chain, path, linked)
+    likely = chain.P[states, path[1:]] > 0
     barred = np.flatnonzero(linked & ~likely)
     capital = most = 0.0  # logarithms
     found_at, hint, shares = None, "", None
     for start in range(0, len(linked), LONG):
         steps = slice(start, start + LONG)
-        piece = Piece(chain.P, path[:-1][steps], path[1:][steps], (linked & likely)[steps])
+        piece = Piece(chain.P, states[steps], path[:-1][steps], path[1:][steps], (linked & likely)[steps])
         names, weights, ratios = zip(*predictors(piece), strict=True)
         prior = np.append(FAITH, (1 - FAITH) * np.array(weights))
         table = np.minimum(np.column_stack([np.ones(len(piece.x)), *ratios]), MOST)
@@ -179,6 +183,14 @@ def _check(
     return np.array(path, np.int64), ~new[1:]
 
 
+def _states(chain: Chain, path: Units, linked: Mask) -> Units:
+    """The state before each request but the first. Where a sequence begins, nothing older than it counts."""
+    states = path[:-1].copy()  # a state below n is one request alone
+    for t in np.flatnonzero(linked[:-1] if chain.depth > 1 else []):
+        states[t + 1] = chain.step[states[t], path[t + 1]]
+    return states
+
+
 def predictors(piece: Piece) -> Iterator[tuple[str, float, Floats]]:
     """Yield every predictor: what it looks at, its weight among all, and q / P at every step. The weights sum to 1."""
     for found in (list(_count_predictors(piece)), list(_class_predictors(piece))):
@@ -189,7 +201,7 @@ def predictors(piece: Piece) -> Iterator[tuple[str, float, Floats]]:
 def _count_predictors(piece: Piece) -> Iterator[tuple[str, Floats]]:
     """Bet on how often each request came: at all, after the last request, and after the last two."""
     before = np.where(np.append(False, piece.tested[:-1]), np.append(-1, piece.last[:-1]), -1)
-    everything, pair = np.zeros_like(piece.last), (before + 1) * len(piece.P) + piece.last
+    everything, pair = np.zeros_like(piece.last), (before + 1) * piece.P.shape[1] + piece.last
     for what, context, short, long in (
         ("how often each source is asked for", everything, (4,), (4, 64)),
         ("what follows each source", piece.last, (1, 8), (1, 8, 64)),
@@ -200,11 +212,11 @@ def _count_predictors(piece: Piece) -> Iterator[tuple[str, Floats]]:
 
 
 def _bet_on_counts(piece: Piece, context: Units, strength: float, length: int) -> Floats:
-    n, at = len(piece.P), np.flatnonzero(piece.tested)
+    n, at = piece.P.shape[1], np.flatnonzero(piece.tested)
     group = context[at] + (at // length) * (n + 1) * (n + 1)
     same = _count_earlier(group * n + piece.x[at])
     ratio = np.ones(len(piece.x))
-    ratio[at] = (same / piece.P[piece.last[at], piece.x[at]] + strength) / (_count_earlier(group) + strength)
+    ratio[at] = (same / piece.P[piece.state[at], piece.x[at]] + strength) / (_count_earlier(group) + strength)
     return ratio
 
 
@@ -226,25 +238,25 @@ def _class_predictors(piece: Piece) -> Iterator[tuple[str, Floats]]:
 
 def _point_at_one(piece: Piece) -> Iterator[tuple[str, Mask, Floats]]:
     """Point at one source: the request m steps before, or the next in the catalogue."""
-    n = len(piece.P)
+    n = piece.P.shape[1]
     for period in [*range(1, PERIODS + 1), *([n] if n > PERIODS else [])]:
         pointed = np.append(np.full(period - 1, -1), piece.last)[: len(piece.x)]
-        mass = np.where(pointed >= 0, piece.P[piece.last, pointed], 0.0)
+        mass = np.where(pointed >= 0, piece.P[piece.state, pointed], 0.0)
         yield f"the request {period} before", piece.x == pointed, mass
     following = (piece.last + 1) % n
-    yield "the order of the catalogue", piece.x == following, piece.P[piece.last, following]
+    yield "the order of the catalogue", piece.x == following, piece.P[piece.state, following]
 
 
 def _point_at_recent(piece: Piece) -> Iterator[tuple[str, Mask, Floats]]:
     """Point at the sources of the last requests: as many as half of the sources, or all but one."""
-    n, size = len(piece.P), len(piece.x)
+    n, size = piece.P.shape[1], len(piece.x)
     for window in sorted({n // 2, n - 1} - {0}):
         hit, mass = np.zeros(size, bool), np.zeros(size)
         newest = np.full(n, -window - 1)
-        for t, (last, x) in enumerate(zip(piece.last, piece.x, strict=True)):
+        for t, (state, last, x) in enumerate(zip(piece.state, piece.last, piece.x, strict=True)):
             newest[last] = t
             recent = newest > t - window
-            hit[t], mass[t] = recent[x], piece.P[last, recent].sum()
+            hit[t], mass[t] = recent[x], piece.P[state, recent].sum()
         yield "how long ago a source was asked for", hit, mass
 
 

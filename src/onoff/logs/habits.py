@@ -1,4 +1,4 @@
-"""Habits of the second order, fitted to one half of the people of a log; the other half is there to be attacked."""
+"""People of a log: some are attacked, and from others client and servers learn habits."""
 
 from __future__ import annotations
 
@@ -8,95 +8,113 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import OnoffError
+from onoff.logs.count import FOLDS, Level
+from onoff.logs.memory import Contexts, choose_smoothing, choose_states, fit_contexts
+from onoff.logs.quality import estimate
 from onoff.model.chain import Chain
-from onoff.model.requests import Requests, Split
-from onoff.types import Floats, Mask
+from onoff.model.requests import Split
+from onoff.types import Mask
 
 Path = NDArray[np.intp]
-MOST_SOURCES = 60  # beliefs are tables of n^3 numbers, and the work is n^4 for every request
-SERVERS = ("second order", "the chain")
-STRENGTHS = (*(2.0**k for k in range(-2, 17)), np.inf)  # how far a row is shrunk towards the first-order model
-HELD_OUT = 5  # every fifth sequence judges the strengths
+MOST_SOURCES = 60
+MOST_STATES = 1000  # of a server: more cost time, and rest on few transitions
+FEWEST = 10  # transitions that the row of a longer context rests on
 
 
 def split_people(
     sequences: Iterable[Sequence[str]],
     chain: Chain | None = None,
     *,
+    memory: Sequence[int] = (1,),
+    orders: Sequence[int] = (2,),
     users: int = 2000,
     min_length: int = 6,
     max_length: int = 200,
     seed: int = 1,
 ) -> Split:
-    """Let the servers learn from one half of the people, at random, and keep up to `users` of the other half to attack.
+    """Divide people in halves, at random: one teaches clients and servers; of the other up to `users` are attacked.
 
-    Sequences of other lengths are left out. One with a source or step that the chain does not have ends before it.
-    Without a chain the client has the one that is counted in the first half.
+    There is a client for each `memory`, with the habits that `onoff fit` would make of the first half, or one with the
+    given `chain`. There are two servers of each of the `orders`: the second learned from those of the other half who
+    are not attacked. Sequences of other lengths are left out. One with a source or step that the chain does not have
+    ends before it.
     """
     names = {} if chain is None else {name: i for i, name in enumerate(chain.names)}
-    possible = [] if chain is None else (chain.P > 0).tolist()
     paths, cut = [], 0
     for words in sequences:
         if not min_length <= len(words) <= max_length:
             continue
         path = [names.setdefault(word, len(names)) if chain is None else names.get(word, -1) for word in words]
-        if chain is not None:
-            wrong = (t for t, x in enumerate(path) if x < 0 or (t and not possible[path[t - 1]][x]))
-            end = next(wrong, len(path))
-            cut += end < len(path)
-            path = path[:end]
-        if len(path) >= min_length:
-            paths.append(np.array(path, dtype=np.intp))
+        end = len(path) if chain is None else _end(path, chain)
+        cut += end < len(path)
+        if end >= min_length:
+            paths.append(np.array(path[:end], dtype=np.intp))
     if len(paths) < 4:
         raise OnoffError(
             f"{len(paths)} sequences of {min_length} to {max_length} requests are left, after {cut} were cut where the "
             "chain ends; give more sequences, other limits or another chain"
         )
     if len(names) > MOST_SOURCES:
-        raise OnoffError(
-            f"{len(names)} sources: the attack keeps n^3 numbers and takes up to {MOST_SOURCES}; merge some"
-        )
+        raise OnoffError(f"{len(names)} sources: the attack takes up to {MOST_SOURCES}; merge some")
     order, middle = np.random.default_rng(seed).permutation(len(paths)), len(paths) // 2
-    training, attacked = [paths[i] for i in order[:middle]], [paths[i] for i in order[middle:]]
-    used = chain or Chain.from_counts(count_runs(training, len(names), 2), tuple(names))
-    fitted = fit_habits(training, used.P > 0)
-    servers = dict(zip(SERVERS, (fitted, Requests.of_chain(used, fitted.start)), strict=True))
-    return Split(used, attacked[:users], len(training), servers, cut)
+    first, others = [paths[i] for i in order[:middle]], [paths[i] for i in order[middle:]]
+    users = min(users, len(others) // 2)
+    learned = [fit_people(some, tuple(names), max(*memory, *orders)) for some in (first, others[users:])]
+    clients = [chain] if chain else [_habits(learned[0], choose_states(learned[0], k), tuple(names)) for k in memory]
+    servers = {
+        f"order {k}{whose}": _habits(found, most_frequent(found, k), tuple(names))
+        for k in orders
+        for found, whose in zip(learned, ("", ", of others"), strict=True)
+    }
+    start = np.bincount([path[0] for path in first], minlength=len(names)) + 1.0
+    return Split({one.depth: one for one in clients}, servers, start / start.sum(), others[:users], len(first), cut)
 
 
-def fit_habits(paths: Sequence[Path], possible: Mask) -> Requests:
-    """Count and smooth: p(c | a, b) = (N_abc + s F_bc) / (N_ab + s), where row b of F is N_b + 1, normalised.
-
-    The strength s is the one under which every fifth sequence is most likely when the others are counted; with s
-    infinite the model is a chain. Only steps that are `possible` have a probability.
-    """
-    n = len(possible)
-    judging = count_runs(paths[::HELD_OUT], n, 3)
-    seen = judging > 0
-    others = [path for i, path in enumerate(paths) if i % HELD_OUT]
-    pairs, triples = count_runs(others, n, 2), count_runs(others, n, 3)
-
-    def likelihood(strength: float) -> float:
-        return float((judging[seen] * np.log(_shrink(pairs, triples, possible, strength)[1][seen])).sum())
-
-    best = max(STRENGTHS, key=likelihood)
-    start = count_runs([path[:1] for path in paths], n, 1) + 1
-    return Requests(start / start.sum(), *_shrink(count_runs(paths, n, 2), count_runs(paths, n, 3), possible, best))
+def _end(path: Sequence[int], chain: Chain) -> int:
+    """Where a path ends: before the first request that is no source of the chain, or impossible there."""
+    state = path[0]
+    for t, x in enumerate(path):
+        if x < 0 or (t and not chain.P[state, x]):
+            return t
+        state = chain.step[state, x] if t else x
+    return len(path)
 
 
-def _shrink(pairs: Floats, triples: Floats, possible: Mask, strength: float) -> tuple[Floats, Floats]:
-    first = (pairs + 1) * possible
-    first /= first.sum(axis=1, keepdims=True)
-    if np.isinf(strength):
-        return first, np.broadcast_to(first, triples.shape)
-    second = triples + strength * first
-    return first, second / second.sum(axis=2, keepdims=True)
+def fit_people(paths: Sequence[Path], names: Sequence[str], depth: int) -> Contexts:
+    """Fit the rows of contexts of up to `depth` requests, as `onoff fit` does."""
+    levels = [count_level(paths, len(names), length) for length in range(1, depth + 1)]
+    levels = [level for level in levels if len(level.contexts)]
+    pairs, starts = levels[0].counts, np.bincount([path[0] for path in paths], minlength=len(names))
+    smoothing = choose_smoothing(pairs)
+    return fit_contexts(levels, estimate(pairs.sum(axis=0), starts, names, smoothing).P, smoothing)
 
 
-def count_runs(paths: Sequence[Path], n: int, order: int) -> Floats:
-    """Count how often each run of `order` requests occurs, as an array with that many axes."""
-    flat = np.concatenate([*(np.append(path, -1) for path in paths), np.full(order, -1)])  # -1: a person ends
-    runs = np.lib.stride_tricks.sliding_window_view(flat, order)
-    counts = np.zeros((n,) * order)
-    np.add.at(counts, tuple(runs[(runs >= 0).all(axis=1)].T), 1.0)
-    return counts
+def count_level(paths: Sequence[Path], n: int, length: int) -> Level:
+    """Count what came after each context of this length, if that is 1 or it came often enough. People fall in folds."""
+    flat = np.concatenate([np.append(path, -1) for path in paths])  # -1: a person ends
+    folds = np.repeat(np.arange(len(paths)) % FOLDS, [len(path) + 1 for path in paths])[length:]
+    runs = np.lib.stride_tricks.sliding_window_view(flat, length + 1)
+    whole = (runs >= 0).all(axis=1)
+    key = np.ravel_multi_index(tuple(runs[whole, :-1].T), (n,) * length)
+    keys, place, came = np.unique(key, return_inverse=True, return_counts=True)
+    frequent = came >= FEWEST
+    if length == 1:
+        keys, place, frequent = np.arange(n), key, np.ones(n, dtype=bool)
+    level = Level.of(np.stack(np.unravel_index(keys[frequent], (n,) * length), axis=1), n)
+    kept = frequent[place]
+    places = (folds[whole][kept], (np.cumsum(frequent) - 1)[place[kept]], runs[whole, -1][kept])
+    np.add.at(level.counts, places, 1)
+    return level
+
+
+def most_frequent(contexts: Contexts, order: int) -> Mask:
+    """The contexts of up to `order` requests that came most often. A part of a context comes as often as the whole."""
+    deeper, came = (contexts.lengths > 1) & (contexts.lengths <= order), contexts.counts.sum(axis=1)
+    least = np.sort(came[deeper])[:-MOST_STATES].max(initial=0)
+    states: Mask = (contexts.lengths == 1) | (deeper & (came > least))
+    return states
+
+
+def _habits(contexts: Contexts, states: Mask, names: Sequence[str]) -> Chain:
+    runs = [contexts.runs[place] for place in np.flatnonzero(states)]
+    return Chain(contexts.rows[states], names, states=runs)

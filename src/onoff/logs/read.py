@@ -14,8 +14,7 @@ access: the Common or the Combined Log Format of web servers:
 A user is the login name or, without one (`-`), the address together with the program. A source is the path without its
 query string. Only what was fetched counts: GET, with an answer below 400.
 
-journal: the SQLite file of a client, read without a lock. It is one user's log, and names all sources, also those that
-were never asked for. A chain becomes public, so a journal with something to hide is refused (`_open_requests`).
+A journal is a log, too (`onoff.logs.journals`).
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
-import json
 import lzma
 import re
 import shutil
-import sqlite3
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -40,10 +37,9 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 from onoff.errors import LogError
-from onoff.files import read_rows, reading
+from onoff.files import reading
 from onoff.logs.engines import Columns, DuckDB, identifier, parquet, pattern, quoted
-from onoff.text import plain
-from onoff.types import is_whole
+from onoff.logs.journals import is_journal, open_requests
 
 FORMATS = ("csv", "json", "parquet", "text", "access")
 KINDS = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".txt": "text", ".seq": "text"}
@@ -62,12 +58,10 @@ TEXT = r'"((?:[^"\\]|\\.)*)"'  # quotes inside are written \"
 LINE = rf"(\S+) (\S+) (.+?) \[([^\]]+)\] {TEXT} (\d{{3}}) (\d+|-)(?: {TEXT} {TEXT})?(?: .*)?"
 PARTS = ["address", "identity", "login", "clock", "request", "status", "size", "referrer", "agent"]  # of such a line
 ALONE = "all rows are taken to be one user's"
-HEAD = b"SQLite format 3\0"
 GZIP = b"\x1f\x8b"
 ADDED = re.compile(r"/$|^__MACOSX/|(^|/)\.[^/]*$")  # what archivers add: directories, names that begin with a dot
 # Of an archive: damaged, cut, packed in a way that is not known here, or encrypted.
 DAMAGED = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError)
-WHAT = "what it hides. Import a chain, or learn with a new journal and privacy OFF before the first private request"
 
 
 @dataclass(frozen=True)
@@ -102,7 +96,7 @@ def open_log(engine: DuckDB, files: Sequence[Path], options: ReadOptions) -> Log
     if len(files) > 1 and not all(map(is_journal, files)):
         raise LogError(f"{files[0]}: only journals are read together: join logs into one file first")
     if options.kind is None and is_journal(plain):
-        names, requests = _open_requests([plain, *files[1:]])
+        names, requests = open_requests([plain, *files[1:]])
         events = engine.save("SELECT UNNEST($requests::VARCHAR[]) AS source", "events", {"requests": requests})
         log = Log(Columns(None, None, "source"), (), names)
     else:
@@ -322,84 +316,3 @@ def choose_columns(options: ReadOptions, names: Sequence[str]) -> tuple[Columns,
     if "time" not in found:
         notes.append("no column of times: rows count in the order of the file; --time NAME says otherwise")
     return Columns(found.get("user"), found.get("time"), found["source"], options.time_format), notes
-
-
-@dataclass(frozen=True)
-class JournalRequests:
-    """The requests of all steps of a journal, as positions in `names`, and which were asked ON.
-
-    `chain` is the fingerprint of the journal's chain, and None if it was made while learning. Names are None if no
-    command has noted them. `sensitive` sources are hidden whatever the status is.
-    """
-
-    names: tuple[str, ...] | None
-    chain: str | None
-    promise: str
-    requests: tuple[int, ...]
-    private: tuple[bool, ...]
-    sensitive: frozenset[int] = frozenset()
-
-
-def is_journal(file: Path) -> bool:
-    """Say whether the file is a database, as journals are."""
-    with reading(file, LogError), file.open("rb") as stream:
-        return stream.read(len(HEAD)) == HEAD
-
-
-def read_journal(file: Path) -> JournalRequests:
-    """Read what a journal has noted."""
-    try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
-                raise ValueError("it fails SQLite's check")
-            meta = {row["key"]: row["value"] for row in read_rows(database, "meta")}
-            rows = [(step["request"], step["asked_private"]) for step in read_rows(database, "steps")]
-        learning, chain = meta.get("note learning"), meta.get("note chain")
-        names = json.loads(learning) if learning is not None else json.loads(chain)["names"] if chain else None
-        found = JournalRequests(
-            names=None if names is None else tuple(names),
-            chain=meta.get("chain") if learning is None else None,
-            promise=meta["promise"],
-            requests=tuple(request for request, _ in rows if request is not None),  # others were erased
-            private=tuple(bool(private) for _, private in rows),
-            sensitive=frozenset(json.loads(meta["sensitive"])),
-        )
-    except (sqlite3.Error, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise LogError(f"{file}: cannot be read as a journal ({plain(str(error))})") from None
-    sources = (*found.requests, *found.sensitive)
-    if not all(is_whole(source) and (names is None or source < len(names)) for source in sources):
-        raise LogError(f"{file}: the journal is damaged: it has requests for no source")
-    return found
-
-
-def _open_requests(files: Sequence[Path]) -> tuple[tuple[str, ...], list[str | None]]:
-    """Return all sources of some journals, and their requests one after the other, with a None between two journals.
-
-    Counts of open requests show where each run of them begins and ends, and so tell of the private request between two
-    runs. A journal is therefore refused if anything in it is hidden: by what is public, the statuses, the promise and
-    the list of sensitive sources, never by which requests were made.
-    """
-    names: dict[str, None] = {}
-    requests: list[str | None] = []
-    if len({file.resolve() for file in files}) < len(files):
-        raise LogError(f"{files[0]}: a journal is named twice, and its requests would count twice: name each once")
-    for file in files:
-        found = read_journal(file)
-        if found.names is None:
-            raise LogError(f"{file}: this journal was made in Python and does not know the names of its sources")
-        if hidden := _hidden(found):
-            raise LogError(f"{file}: {hidden}: a chain is public, and one fitted to this journal would tell of {WHAT}")
-        if not found.requests:
-            raise LogError(f"{file}: no request yet")
-        names |= dict.fromkeys(found.names)
-        requests += [None] * bool(requests) + [found.names[request] for request in found.requests]
-    return tuple(names), requests
-
-
-def _hidden(journal: JournalRequests) -> str:
-    """Say what a journal hides; nothing if all of it is open."""
-    if journal.sensitive:
-        return "has sensitive sources"
-    if journal.chain is not None and journal.promise == "both":
-        return "keeps the promise both"
-    return f"has requests that were asked ON ({sum(journal.private)})" if any(journal.private) else ""

@@ -57,15 +57,11 @@ class Chain:
     ) -> None:
         matrix = _checked_matrix(P, what="the transition matrix", square=states is None)
         labels = _checked_names(names, matrix.shape[1])
-
-        def said(state: Sequence[int]) -> str:
-            return " -> ".join(repr(labels[x]) if 0 <= x < len(labels) else f"source {x}" for x in state)
-
-        found = tree.checked_states(states or [(x,) for x in range(len(matrix))], len(labels), said)
+        found = tree.checked_states(states or [(x,) for x in range(len(matrix))], labels)
         if len(found) != len(matrix):
             raise ChainError(f"there are {len(matrix)} rows for {len(found)} contexts", value=len(matrix))
         for row, state in enumerate(found):
-            matrix[row] = _normalised(matrix[row], row, said(state))
+            matrix[row] = _normalised(matrix[row], row, tree.said(state, labels))
         order = tree.in_order(found)
         self.__dict__["P"] = np.frombuffer(matrix[order].tobytes()).reshape(matrix.shape)  # bytes cannot be written
         self.__dict__["names"] = labels
@@ -155,7 +151,14 @@ class Chain:
         """The state after these requests, oldest first."""
         return tree.longest_suffix({state: z for z, state in enumerate(self.states)}, tuple(history))
 
-    def without_memory(self, what: str) -> Self:
+    def known_state(self, run: Sequence[int]) -> int | None:
+        """The state after these requests, whatever came before them; None if they leave it open."""
+        found = np.arange(len(self.P))
+        for x in run:
+            found = np.unique(self.step[found, x])
+        return int(found[0]) if len(found) == 1 else None
+
+    def without_memory(self, what: str = "the promise `both`") -> Self:
         """The chain itself. Raises `ChainError` if it has memory, which `what` cannot take."""
         if self.depth > 1:
             words = f"these habits remember {self.depth} requests, and {what} needs a Markov chain"
@@ -166,13 +169,13 @@ class Chain:
         """P^k, with a small relative error (`onoff.model.powers.power`) in every entry that does not underflow."""
         if not is_whole(k):
             raise ChainError(f"the exponent is {k!r}: a whole number of at least 0 is needed", value=k)
-        return products.power(self.without_memory("a power").P, k)
+        return products.power(self.without_memory().P, k)
 
     def posterior(self, lag: int) -> Posterior:
         """p(request | last, next) at this lag, in floats."""
         from onoff.model.posterior import Posterior
 
-        return Posterior(self.without_memory("the promise `both`"), lag)
+        return Posterior(self.without_memory(), lag)
 
     def stationary(self) -> Floats:
         """The distribution of states with pi `moves` = pi. Raises `NotUnique` if there is more than one closed class.

@@ -1,8 +1,9 @@
 """If the true chain is not the one used: how far the queries of a step can be from private.
 
-P is the true chain, P̂ the one that the client uses. At lag d, after the private request i and before the request k,
-the request has the law p(x) = P^d[i, x] P[x, k] / P^(d+1)[i, k]; the client's encoder is made for p̂, the same of P̂. An
-encoder turns a law of requests into one of queries and never increases a distance, so the step is off by at most
+P is the true chain, P̂ the one that the client uses. Under the promise `both`, at lag d, after the private request i and
+before the request k, the request has the law p(x) = P^d[i, x] P[x, k] / P^(d+1)[i, k]; the client's encoder is made for
+p̂, the same of P̂. An encoder turns a law of requests into one of queries and never increases a distance, so the step is
+off by at most
 
     D(i) = sum over k of P^(d+1)[i, k] TV(p, p̂)
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import log, log1p, log2
+from math import isqrt, log, log1p, log2
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,14 +38,15 @@ def is_too_small(transitions: int, n: int) -> bool:
     return transitions < FEW * n
 
 
-def requests_until_refit(transitions: int, n: int) -> int:
+def requests_until_refit(transitions: int, n: int, states: int = 0) -> int:
     """Estimate for how many requests a chain fitted to so many transitions lasts, if habits stay as they are.
 
     A fitted chain is not the true one, and a test that goes on finds any difference. With N transitions it loses about
     k / 2N nats a request, with k = n (n - 1) free numbers. Who learns from T requests more, as from the N before, gains
     k / 2 (T / N - ln(1 + T / N)), which is about (n T / 2 N)^2. That is ln 100, the alarm at 1 %, at T = 4.3 N / n.
+    With memory there are n - 1 free numbers for each of more than n `states`.
     """
-    return LASTING * transitions // n
+    return LASTING * transitions // isqrt(n * max(n, states))
 
 
 def misfit(true: Chain, used: Chain, lag: int) -> Floats:
@@ -73,20 +75,37 @@ def aligned(true: Chain, used: Chain) -> Chain:
 
     if sorted(true.names) != sorted(used.names):
         raise OnoffError("the true chain has other sources than the chain: give one with the same names")
-    order = [true.index(name) for name in used.names]
-    return Chain(true.P[np.ix_(order, order)], used.names)
+    place = [used.index(name) for name in true.names]
+    order = np.argsort(place)
+    return Chain(true.P[:, order], used.names, true.weight, [[place[x] for x in state] for state in true.states])
+
+
+def refined(true: Chain, used: Chain) -> tuple[Chain, Chain]:
+    """Both with the states of either: habits do not change if a state is split by what came before it."""
+    from onoff.model.chain import Chain
+
+    if true.states == used.states:
+        return true, used
+    states = sorted({*true.states, *used.states})
+
+    def split(chain: Chain) -> Chain:
+        return Chain([chain.P[chain.state_of(state)] for state in states], chain.names, None, states)
+
+    return split(true), split(used)
 
 
 def check(true: Chain, used: Chain) -> None:
     """Raise `OnoffError` unless both have the same sources in one order, and the client allows all that can happen."""
     if true.names != used.names:
         raise OnoffError("the chains have different sources, or another order of them (`onoff.model.misfit.aligned`)")
+    true, used = refined(true, used)
     barred = np.argwhere((true.P > 0) & (used.P == 0))
     if len(barred):
-        last, request = (used.names[i] for i in barred[0])
+        state, request = barred[0]
+        after = " -> ".join(repr(used.names[x]) for x in used.states[state])
         raise OnoffError(
-            f"the chain calls it impossible that {request!r} follows {last!r}, but it happens: a client would refuse "
-            "such a request; smooth the chain"
+            f"the chain calls it impossible that {used.names[request]!r} follows {after}, but it happens: a client "
+            "would refuse such a request; smooth the chain"
         )
 
 
@@ -136,6 +155,8 @@ def stream_misfit(
 ) -> Misfit:
     """The bounds for requests that follow the chain `true`, of a client made for the chain `used`.
 
+    X is the state; streams begin with one request, drawn from `start`.
+
     Promise `both`: D_s of a step, after the last private request, adds up over the stream with the `stated` roundings:
     d_t = sum of (D_s + r_s). Promise `past`: with eps(x) the total variation of the rows of x in both chains, d_t = sum
     of E eps(X_{s-1}) over the OFF steps since the last ON step, up to t, and the most that the r_s sum to. What is
@@ -143,7 +164,8 @@ def stream_misfit(
     0 with the promise `both`). A query then is off by d_t + e_t on average, and tells h(d_t) + h(e_t) +
     (d_t + e_t) log2 |hidden| bits at most; `values` are log2 |hidden|. docs/explanation/misfit.md has the proofs.
     """
-    law = last = start
+    true, used = refined(true, used)
+    law = last = np.pad(start, (0, len(true.P) - len(start)))
     mean = worst = now = Fraction(0)
     lag, columns = 0, []
     for private, roundings, size in zip(statuses, stated, values, strict=True):
@@ -159,7 +181,7 @@ def stream_misfit(
         earlier = now if has_sensitive else earlier
         bits = min(size, information_bound(now, size) + information_bound(earlier, size))
         columns.append((up(now), up(worst + Fraction(roundings)), up(2 * now if both else now + earlier), bits))
-        last, law = last if both else law, times(law, true.P)
+        last, law = last if both else law, times(law, true.moves)
     distances, anywhere, allowed, most = (tuple(one + 0.0 for one in column) for column in zip(*columns, strict=True))
     ends = [d for d, on in zip(anywhere, (*statuses[1:], True), strict=True) if on]  # of OFF periods
     return Misfit(distances, anywhere, allowed, most, min(1.0, anywhere[-1] if both else 2 * sum(ends)))

@@ -1,4 +1,4 @@
-"""Models of requests: a chain, or habits of the second order, with the law of the first request."""
+"""How streams of requests begin, and the people who are replayed."""
 
 from __future__ import annotations
 
@@ -18,22 +18,9 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 
-@dataclass(frozen=True, eq=False)
-class Requests:
-    """X_0 ~ start, X_1 ~ first[X_0], X_t ~ second[X_{t-2}, X_{t-1}]; without `second` a chain, X_t ~ first[X_{t-1}]."""
-
-    start: Floats
-    first: Floats
-    second: Floats | None = None
-
-    @classmethod
-    def of_chain(cls, chain: Chain, start: Floats | None = None) -> Requests:
-        law = start_law(chain) if start is None else start
-        return cls(law / law.sum(), chain.P)
-
-    def moves(self, t: int) -> Floats:
-        """[w, x, y]: p(X_{t+1} = y | X_{t-1} = w, X_t = x); the first axis has length 1 where w does not matter."""
-        return self.first[None] if self.second is None or t == 0 else self.second
+def request_law(chain: Chain) -> Floats:
+    """How often each source is asked for in the long run. Raises `NotUnique` where that depends on the beginning."""
+    return np.bincount(chain.last, chain.stationary(), chain.n).astype(np.float64)
 
 
 def start_law(chain: Chain, uniform: bool = False) -> Floats:
@@ -43,22 +30,25 @@ def start_law(chain: Chain, uniform: bool = False) -> Floats:
     """
     law = np.ones(chain.n)
     with suppress(NotUnique):
-        law = law if uniform or not chain.stationary().all() else chain.stationary()
+        found = request_law(chain)
+        law = law if uniform or not found.all() else found
     scaled: Floats = law / law.sum()
     return scaled
 
 
 @dataclass(frozen=True)
 class Split:
-    """People to attack, and the `servers`, which learned from `training` others; `chain` is the client's.
+    """People to attack, and the habits that were learned from `training` others.
 
-    `cut` sequences end early, before a source or a step that the chain does not have.
+    `clients` are told by how many requests they remember, `servers` by name. `start` is the law of the first request.
+    `cut` sequences end early, before a source or a step that the client's chain does not have.
     """
 
-    chain: Chain
+    clients: dict[int, Chain]
+    servers: dict[str, Chain]
+    start: Floats
     attacked: list[NDArray[np.intp]]
     training: int
-    servers: dict[str, Requests]
     cut: int = 0
 
 

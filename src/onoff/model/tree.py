@@ -8,7 +8,7 @@ nothing older is needed. A Markov chain is the case in which every state is one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -21,8 +21,9 @@ State = tuple[int, ...]
 MOST = 2000  # states of habits with memory
 
 
-def checked_states(states: Iterable[Sequence[int]], n: int, said: Callable[[Sequence[int]], str]) -> list[State]:
-    """The states as they were given, if they are closed and all single sources are there. `said` names a state."""
+def checked_states(states: Iterable[Sequence[int]], names: Sequence[str]) -> list[State]:
+    """The states as they were given, if they are closed and all single sources are there."""
+    n = len(names)
     found = [tuple(map(int, state)) for state in states]
     if len(found) > max(n, MOST):
         raise ChainError(f"there are {len(found)} contexts: at most {MOST} can be served", value=len(found))
@@ -32,14 +33,21 @@ def checked_states(states: Iterable[Sequence[int]], n: int, said: Callable[[Sequ
             raise ChainError(f"context {row} is {state}: at least one source is needed, from 0 to {n - 1}", row=row)
         for shorter in (state[1:], state[:-1]):
             if shorter and shorter not in known:
-                raise ChainError(f"there is a row after {said(state)}, but none after {said(shorter)}", row=row)
+                raise ChainError(
+                    f"there is a row after {said(state, names)}, but none after {said(shorter, names)}", row=row
+                )
     if len(known) < len(found):
         twice = next(state for row, state in enumerate(found) if state in found[:row])
-        raise ChainError(f"there are two rows after {said(twice)}", row=found.index(twice))
+        raise ChainError(f"there are two rows after {said(twice, names)}", row=found.index(twice))
     for x in range(n):
         if (x,) not in known:
-            raise ChainError(f"there is no row after {said((x,))}")
+            raise ChainError(f"there is no row after {said((x,), names)}")
     return found
+
+
+def said(state: Iterable[int], names: Sequence[str]) -> str:
+    """A state in words."""
+    return " -> ".join(repr(names[x]) if 0 <= x < len(names) else f"source {x}" for x in state)
 
 
 def in_order(states: Sequence[State]) -> list[int]:

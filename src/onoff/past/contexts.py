@@ -1,23 +1,25 @@
-"""Contexts: their rows, how rows move on, when two contexts become one, and when they share a flow.
+"""Contexts: what is believed in them, how beliefs move on, when two contexts become one, and when they share a flow.
 
-The row of a context c is h_c(x) = P(X_t = x | c, Q_0..Q_{t-1}). At an OFF step with the query S + R it moves on by
+The belief of a context c is b_c(z), the probability of the reader's state z after the last request, given c and all
+queries so far. Her next request follows the row h_c(x) = sum_z b_c(z) P[z, x], and leads to the state step[z, x]. At an
+OFF step with the query S + R the belief moves on by
 
     r_c = h_c restricted to the sources that are not sensitive, normalised,
-    h_c(y) <- sum_x r_c(x) w_c(R | x) P[x, y] / sum_x r_c(x) w_c(R | x),
+    b_c(y) <- sum of b_c(z) P[z, x] w_c(R | x) over the z and x with step[z, x] = y, normalised,
 
 where w_c(R | x) is the probability with which the client really draws R: units of the integer encoder over their sum,
 never the integer joint itself. These functions work on floats and on fractions (arrays of dtype object).
 
-**Errors.** Nothing is subtracted. A computed row is, up to one common factor, the exact one times 1 + d(x), and its
-*spread* is a bound on log max(1 + d) - log min(1 + d). Restricting, multiplying by exact weights and summing with
-exact non-negative coefficients never enlarge a spread (a sum of terms in [a, b] times exact ones lies in [a, b]
-times the exact sum), and common factors leave it as it is. So only the roundings of entries count, and they add up.
+**Errors.** Nothing is subtracted. A computed belief is, up to one common factor, the exact one times 1 + d(z), and its
+*spread* is a bound on log max(1 + d) - log min(1 + d). Multiplying by exact weights and summing with exact non-negative
+coefficients never enlarge a spread (a sum of terms in [a, b] times exact ones lies in [a, b] times the exact sum), and
+common factors leave it as it is. So only the roundings of entries count, and they add up.
 
-**Merging.** Contexts whose rows are as good as equal are kept once. Let context b be given the row of a. Both allow the
-same requests, and *Hilbert's distance* of their rows, log max_x (h_a(x) / h_b(x)) - log min_x (h_a(x) / h_b(x)), is d.
-Then the row of a is that of b times factors whose logarithms lie within d of each other: it is a computed row of b
-whose spread is larger by d. From there on it counts as any other error of a row. So what is stated holds after every
-past, however rare, and not on average only.
+**Merging.** Contexts whose beliefs are as good as equal are kept once. Let context c be given the belief of a. Both
+allow the same states, and *Hilbert's distance* of their beliefs, log max_z (b_a(z) / b_c(z)) minus
+log min_z (b_a(z) / b_c(z)), is d. Then the belief of a is that of c times factors whose logarithms lie within d of each
+other: it is a computed belief of c whose spread is larger by d. From there on it counts as any other error. So what is
+stated holds after every past, however rare, and not on average only.
 
 **Sharing a flow.** Let m_k(x) be the smallest r_c(x) over the contexts c of a group k, and let e be **one public number
 for the step** with sum_x m_k(x) >= 1 - e for every group. With r_k = m_k / sum m_k, every context of the group has
@@ -26,8 +28,8 @@ r_c >= (1 - e) r_k, so
     r_c = (1 - e) r_k + e v_c,
 
 and the client may use (1 - e) times the flow of r_k and send e v_c to the full set N. The law of the query is then
-(1 - e) mu + e [N] in every context, of every group: with an e of each context's own it would not be the same. After
-any query but N all contexts of a group have the same row. The price is at most e |N| messages.
+(1 - e) mu + e [N] in every context, of every group: with an e of each context's own it would not be the same. The price
+is at most e |N| messages.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onoff.model.powers import UNIT, counts, gamma, times
+from onoff.model.powers import UNIT, gamma, times
 from onoff.types import Floats, Mask
 
 FLOOR = 2.0**-900  # possible entries below are raised to it, so that none underflows
@@ -54,32 +56,25 @@ def restricted(rows: NDArray[Any], open_sources: Mask) -> NDArray[Any]:
     return result
 
 
-def conditioned(rows: NDArray[Any], units: NDArray[Any], totals: NDArray[Any]) -> NDArray[Any]:
-    """P(X_t = x | c, the query) from r_c(x) and w_c(R | x) = units / totals; impossible requests have 0 units."""
-    weights = rows * (units / totals)
+def conditioned(beliefs: NDArray[Any], units: NDArray[Any], totals: NDArray[Any]) -> NDArray[Any]:
+    """The beliefs given the query too, with w_c(R | x) = units / totals for the request x that led to each state."""
+    weights = beliefs * (units / totals)
     result: NDArray[Any] = weights / weights.sum(axis=1, keepdims=True)
     return result
 
 
-def moved(beliefs: NDArray[Any], P: NDArray[Any]) -> NDArray[Any]:
-    """The rows of the next step; `P` has a row for each source that beliefs are about."""
-    rows = times(beliefs, P)
-    result: NDArray[Any] = rows / rows.sum(axis=1, keepdims=True)
-    return result
+def spread_of_a_move(terms: int) -> float:
+    """How much a move adds to the spread of a belief, if at most `terms` of the pairs (z, x) lead into one state.
 
-
-def reached(beliefs: Mask, edges: Mask) -> Mask:
-    """Where the rows of the next step are positive: from the graph of the chain, since floats underflow."""
-    return counts(beliefs, edges) > 0
-
-
-def spread_of_a_move(n: int) -> float:
-    """How much a move adds to the spread of a row.
-
-    An entry meets one rounding in `restricted`, three in `conditioned`, n products and sums and one division in
-    `moved`: n + 5 factors of at least 1 - u and at most 1 + u.
+    An entry meets as many roundings in a sum of products, and three in `conditioned`: terms + 3 factors of at least
+    1 - u and at most 1 + u.
     """
-    return 2 * (n + 6) * UNIT
+    return 2 * (terms + 4) * UNIT
+
+
+def spread_of_a_row(terms: int) -> float:
+    """How much larger the spread of a restricted row is than that of its belief, which has at most `terms` states."""
+    return 2 * (terms + 2) * UNIT
 
 
 def error_of(spread: float, n: int) -> float:
@@ -90,45 +85,61 @@ def error_of(spread: float, n: int) -> float:
     return math.expm1(min(spread, 1.0)) * (1 + 2.0**-40) + gamma(n + 2)
 
 
-def raised(rows: Floats, possible: Mask) -> Floats:
-    """The rows without underflow: what is possible has at least the probability FLOOR.
+def raised(laws: Floats, possible: Mask) -> Floats:
+    """The laws without underflow: what is possible has at least the probability FLOOR.
 
-    That changes the joint law of all that is hidden and all queries by 2 n FLOOR at most, far less than rounding up a
-    stated rounding adds to it (`onoff.model.bounds.sum_up`).
+    That changes the joint law of all that is hidden and all queries by FLOOR at most for each state and source, far
+    less than rounding up a stated rounding adds to it (`onoff.model.bounds.sum_up`).
     """
-    result: Floats = np.where(possible, np.maximum(rows, FLOOR), 0.0)
+    result: Floats = np.where(possible, np.maximum(laws, FLOOR), 0.0)
     return result
 
 
 @dataclass(frozen=True, eq=False)
 class Contexts:
-    """Rows with their supports and spreads; `place[c]` is the index, after the merge, of the context that was c."""
+    """Beliefs with their supports and spreads; `place[c]` is the index, after the merge, of the context that was c."""
 
-    rows: Floats
+    beliefs: Floats
     possible: Mask
     spreads: Floats
     place: NDArray[np.intp]
 
 
-def merged(rows: Floats, possible: Mask, spreads: Floats) -> Contexts:
-    """Merge rows that are as good as equal, and the nearest ones while there are more than can be kept.
+def merged(beliefs: Floats, possible: Mask, spreads: Floats) -> Contexts:
+    """Merge beliefs that are as good as equal, and the nearest ones while there are more than can be kept.
 
-    Only rows of one support are merged: the distance of others is infinite.
+    Only beliefs of one support are merged: the distance of others is infinite.
     """
-    home, spread = np.arange(len(rows)), spreads.copy()  # home[c]: whose row the context c takes
+    home, spread = np.arange(len(beliefs)), spreads.copy()  # home[c]: whose belief the context c takes
 
     def merge(a: int, b: int, distance: float) -> None:
         home[home == b] = a
         spread[a] = max(spread[a], spread[b] + distance)
 
-    for c in range(1, len(rows)):
-        others = np.flatnonzero((home[:c] == np.arange(c)) & (possible[:c] == possible[c]).all(axis=1))
-        apart = distances(rows[others], rows[c])
-        if apart.min(initial=np.inf) <= ALIKE:
-            merge(int(others[apart.argmin()]), c, float(apart.min()))
-    while len(kept := np.unique(home)) > rows.shape[1] + SPARE and (pair := _nearest(rows, possible, kept)):
+    for cluster in _clusters(beliefs, possible):
+        for number, c in enumerate(cluster):
+            others = cluster[:number][home[cluster[:number]] == cluster[:number]]
+            apart = distances(beliefs[others], beliefs[c])
+            if apart.min(initial=np.inf) <= ALIKE:
+                merge(int(others[apart.argmin()]), int(c), float(apart.min()))
+    most = beliefs.shape[1] + SPARE
+    while len(kept := np.unique(home)) > most and (pair := _nearest(beliefs, possible, kept)):
         merge(*pair)
-    return Contexts(rows[kept], possible[kept], spread[kept], np.searchsorted(kept, home))
+    return Contexts(beliefs[kept], possible[kept], spread[kept], np.searchsorted(kept, home))
+
+
+def _clusters(beliefs: Floats, possible: Mask) -> list[NDArray[np.intp]]:
+    """Contexts of one support that may be alike, in their order; no two of different clusters are.
+
+    Both laws sum to 1. So if they are within d of each other, entry by entry they differ by factors from e^-d to e^d,
+    and so does a weighted sum of entries: in the order of such sums they are beside each other.
+    """
+    _, support = np.unique(np.packbits(possible, axis=1), axis=0, return_inverse=True)
+    mark = times(beliefs, 1.5 + np.sin(np.arange(beliefs.shape[1])))
+    order = np.lexsort((mark, support.ravel()))
+    apart = np.diff(mark[order]) > 2 * math.expm1(ALIKE) * mark[order][:-1]
+    ends = np.flatnonzero(apart | (np.diff(support.ravel()[order]) > 0)) + 1
+    return [np.sort(cluster) for cluster in np.split(order, ends) if len(cluster) > 1]
 
 
 def distances(rows: Floats, row: Floats) -> Floats:

@@ -5,14 +5,15 @@ A chain becomes public when a query is drawn with it, so it may be made of publi
 1. `learn`: everything is asked for, and open requests are noted. After `requests_needed` of them the chain is fixed
    (`fixed`), and the next step must be OFF, so that the chain is used before anything private is asked (`known`). A
    private request that comes earlier ends the learning: everything is asked for from then on (`all`).
-2. `known`: after a query of one source, the next OFF query has one source, too, which is the request. Transitions
-   between two such queries are counted. Nothing else is: from a set into a single source, or into a private request,
-   they would tell of what is hidden.
+2. `known`: after as many OFF queries of one source each as it takes, the reader's state is public, whatever came
+   before. If the next OFF query has one source, too, that is the request, and the transition from the state to it is
+   counted. Nothing else is: from a set into a single source, or into a private request, transitions would tell of what
+   is hidden.
 3. After as many new transitions as `requests_needed`, the chain is fitted again, with the old one as its prior. It
-   changes right after a full set, or after a query of one source: there the server's belief about the last request is
-   one point, whatever the chain was.
+   changes right after a full set, or where the reader's state is public: there the belief of every context is one
+   point, whatever the chain was.
 
-The fuse bets against the chain at the transitions that are counted. Let mu be the row P[x], and nu the law of an
+The fuse bets against the chain at the transitions that are counted. Let mu be the row P[z], and nu the law of an
 alternative. If the true row is within eps of mu in total variation, the mean of
 
     clip(nu / mu, lo, hi)   with   sum of (nu / hi - mu)+  =  eps  =  sum of (mu - nu / lo)+
@@ -43,24 +44,24 @@ PULLS = (1.0, 0.1)  # how fast two alternatives move from the row of the chain t
 IN_ORDER = 0.9  # a third expects the next source of the list with this probability
 
 
-def requests_needed(n: int) -> int:
-    """The transitions of n sources that make a first chain, or a new one."""
-    return FEW * n
+def requests_needed(states: int) -> int:
+    """The transitions that make a first chain of so many states, or a new one."""
+    return FEW * states
 
 
 @dataclass(frozen=True, eq=False)
 class Habits:
     """The chain, how it came about, and what was counted since.
 
-    `counts` are the transitions since the chain was made. `before` is the request before (`learn`), or the source of
-    the query before if that had one source only. `wealth` is the capital of each bet, after so many
-    `bets`.
+    `counts[z, x]` are the transitions since the chain was made. `run` are the last requests, no more than the chain
+    remembers, that were noted (`learn`) or are known since each of their queries had one source only. `wealth` is the
+    capital of each bet, after so many `bets`.
     """
 
     chain: Chain
     stage: str
     counts: Units | None = None
-    before: int | None = None
+    run: tuple[int, ...] = ()
     wealth: tuple[float, ...] = (1.0, 1.0, 1.0)
     bets: int = 0
 
@@ -71,14 +72,14 @@ class Habits:
 
     @property
     def transitions(self) -> Units:
-        return np.zeros((self.chain.n, self.chain.n), np.int64) if self.counts is None else self.counts
+        return np.zeros(self.chain.P.shape, np.int64) if self.counts is None else self.counts
 
     def as_dict(self) -> dict[str, Any]:
         """All but the chain, for a journal."""
         counts = [[int(x), int(y), int(self.transitions[x, y])] for x, y in np.argwhere(self.transitions)]
         return {
             "stage": self.stage,
-            "before": self.before,
+            "run": list(self.run),
             "wealth": list(self.wealth),
             "bets": self.bets,
             "counts": counts,
@@ -87,67 +88,86 @@ class Habits:
     @classmethod
     def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
         """The habits that `as_dict` wrote. Raises `PlanError` if they make no sense."""
-        counts = np.zeros((chain.n, chain.n), np.int64)
+        counts = np.zeros(chain.P.shape, np.int64)
         try:
             for x, y, count in data["counts"]:
                 counts[x, y] = count
             wealth = tuple(map(float, data["wealth"]))
             if data["stage"] not in STAGES or len(wealth) != len(cls.wealth) or counts.min() < 0:
                 raise ValueError("its parts do not fit together")
-            return cls(chain, data["stage"], counts, data["before"], wealth, int(data["bets"]))
+            run = tuple(map(int, data["run"]))
+            return cls(chain, data["stage"], counts, run, wealth, int(data["bets"]))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise PlanError(f"the habits are damaged: {error}") from None
 
     def learned(self, request: int, private: bool) -> Self:
         """The habits after a step of the stages `learn` and `fixed` that was asked ON (`private`) or OFF."""
         if private:
-            return replace(self, stage="all", counts=None, before=None)
+            return replace(self, stage="all", counts=None, run=())
         if self.stage == "fixed":
             return self
-        counts = self.transitions.copy()
-        if self.before is not None:
-            counts[self.before, request] += 1
-        if counts.sum() < requests_needed(self.chain.n):
-            return replace(self, counts=counts, before=request)
-        return replace(self.fitted(counts), stage="fixed", before=None)
+        after = self.counted(request)
+        return replace(after.fitted(), stage="fixed", run=()) if after.has_enough else after
 
     def asked(self, query: Query, private: bool) -> Self:
         """The habits after a step with a known chain, made ON (`private`) or OFF: a function of the query alone."""
-        single = query[0] if len(query) == 1 and not private else None
-        wealth, bets, counts = self.wealth, self.bets, self.transitions
-        if self.before is not None and single is not None:
-            factors = self.factors(self.before)[:, single]
-            wealth, bets = tuple(float(w * f) for w, f in zip(wealth, factors, strict=True)), bets + 1
-            counts = counts.copy()
-            counts[self.before, single] += 1
-        after = replace(self, stage="known", wealth=wealth, bets=bets, counts=counts, before=single)
-        enough, may_change = counts.sum() >= requests_needed(self.chain.n), private or single is not None
+        is_single = len(query) == 1 and not private
+        after = self.with_bets(query[0]).counted(query[0]) if is_single else replace(self, run=())
+        after = replace(after, stage="known")
         if after.blown:
             # Counts judge a chain that was stated once; what they make of it is not stated as exact.
-            return after.fitted(counts) if self.chain.weight is None and enough else replace(after, stage="all")
-        if self.chain.weight is not None and enough and may_change:
-            return replace(after.refitted(self.chain.P, self.chain.weight, counts), wealth=wealth, bets=bets)
+            return after.fitted() if self.chain.weight is None and after.has_enough else replace(after, stage="all")
+        may_change = private or after.state is not None
+        if self.chain.weight is not None and after.has_enough and may_change:
+            return replace(after.refitted(self.chain.P, self.chain.weight), wealth=after.wealth, bets=after.bets)
         return after
 
-    def fitted(self, counts: Units) -> Self:
-        """A chain that rests on these counts alone: rows are pulled towards the shares of all requests."""
-        shares = (counts.sum(axis=0) + 0.5) / (counts.sum() + self.chain.n / 2)
-        return self.refitted(np.broadcast_to(shares, counts.shape), np.full(self.chain.n, PRIOR), counts)
+    @property
+    def state(self) -> int | None:
+        """The reader's state, if what is known decides it."""
+        return self.chain.known_state(self.run)
 
-    def refitted(self, prior: Floats, weight: Floats, counts: Units) -> Self:
-        """A chain with the `prior` counted as `weight` transitions of each row; bets begin anew."""
-        total = weight + counts.sum(axis=1)
-        chain = Chain((weight[:, None] * prior + counts) / total[:, None], self.chain.names, total)
+    @property
+    def has_enough(self) -> bool:
+        """Whether a chain can be made of what was counted."""
+        return bool(self.transitions.sum() >= requests_needed(len(self.chain.P)))
+
+    def with_bets(self, request: int) -> Self:
+        """The habits after the bets on a request, if the state before it is known."""
+        if self.state is None:
+            return self
+        factors = self.factors(self.state)[:, request]
+        wealth = tuple(float(w * f) for w, f in zip(self.wealth, factors, strict=True))
+        return replace(self, wealth=wealth, bets=self.bets + 1)
+
+    def counted(self, request: int) -> Self:
+        """The habits with one more request, and the transition to it, if the state before it is known."""
+        counts = self.transitions.copy()
+        if self.state is not None:
+            counts[self.state, request] += 1
+        return replace(self, counts=counts, run=(*self.run, request)[-self.chain.depth :])
+
+    def fitted(self) -> Self:
+        """A chain that rests on what was counted alone: rows are pulled towards the shares of all requests."""
+        counts = self.transitions
+        shares = (counts.sum(axis=0) + 0.5) / (counts.sum() + self.chain.n / 2)
+        return self.refitted(np.broadcast_to(shares, counts.shape), np.full(len(counts), PRIOR))
+
+    def refitted(self, prior: Floats, weight: Floats) -> Self:
+        """A chain of the same states, with the `prior` counted as `weight` transitions of each; bets begin anew."""
+        total = weight + self.transitions.sum(axis=1)
+        P = (weight[:, None] * prior + self.transitions) / total[:, None]
+        chain = Chain(P, self.chain.names, total, self.chain.states)
         return replace(self, chain=chain, counts=None, wealth=(1.0, 1.0, 1.0), bets=0)
 
-    def factors(self, x: int) -> Floats:
+    def factors(self, state: int) -> Floats:
         """What each bet is multiplied by if the next source is y, in column y."""
-        mu, seen = self.chain.P[x], self.transitions[x]
+        mu, seen = self.chain.P[state], self.transitions[state]
         order = (1 - IN_ORDER) * mu
-        order[(x + 1) % len(mu)] += IN_ORDER
+        order[(self.chain.last[state] + 1) % len(mu)] += IN_ORDER
         laws = [(pull * mu + seen) / (pull + seen.sum()) for pull in PULLS] + [order]
         weight = self.chain.weight
-        eps = 0.0 if weight is None else plausible_distance(mu.tobytes(), float(weight[x]))
+        eps = 0.0 if weight is None else plausible_distance(mu.tobytes(), float(weight[state]))
         return np.array([clipped(mu, nu, eps) for nu in laws])
 
 

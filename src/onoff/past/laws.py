@@ -49,8 +49,8 @@ def law_for(rows: RowTable, held: int) -> tuple[Law, float]:
         best = min(best, _realised(rows, member, mass, held), key=Law.cost)
         if best.cost() <= bound * (1 + NEAR):
             return best, bound
-    if n > MANY or (n > FEW and best.cost() <= bound * (1 + ENOUGH)):
-        return best, bound
+    if n > MANY or rows.relative_error > NEAR or (n > FEW and best.cost() <= bound * (1 + ENOUGH)):
+        return best, bound  # of rows that are so far off no search could prove enough
     search = Search(rows, NEAR if n <= FEW else GAP, best)
     for _ in range(ROUNDS):
         if search.done:

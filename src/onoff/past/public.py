@@ -34,21 +34,20 @@ class PublicState:
             habits = self.habits.asked(tuple(range(self.habits.chain.n)), private=True)
         else:
             habits = self.habits
-        has_law = counts and habits.stage in ("fixed", "known")
-        return replace(self, habits=habits, rows=PastState.start(habits.chain, self.sensitive) if has_law else None)
+        rows = None
+        if counts and habits.stage in ("fixed", "known"):
+            state = self.rows
+            rows = PastState.start(habits.chain, self.sensitive) if state is None else state.after_full_set()
+        return replace(self, habits=habits, rows=_served_by(habits.chain, rows))
 
     def after(self, step: Step, query: Query) -> Self:
-        """After an OFF step. If the chain changes, the query had one source, and the rows are that source's new row."""
+        """After an OFF step."""
         assert self.rows is not None
         rows = self.rows.advance(step, query)
         if self.sensitive:  # no query shows an open request: nothing is counted
             return replace(self, rows=rows)
         habits = self.habits.asked(query, private=False)
-        if habits.stage == "all":
-            return replace(self, habits=habits, rows=None)
-        if habits.chain is not self.habits.chain:
-            rows = rows.changed(habits.chain, query[0])
-        return replace(self, habits=habits, rows=rows)
+        return replace(self, habits=habits, rows=None if habits.stage == "all" else _served_by(habits.chain, rows))
 
     def as_dict(self) -> dict[str, Any]:
         """The state for a journal, exact to the bit, without the chain. Nothing in it is hidden from the server."""
@@ -60,3 +59,8 @@ class PublicState:
         """The state that `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
         rows = None if data["rows"] is None else PastState.from_dict(chain, data["rows"])
         return cls(Habits.from_dict(chain, data["habits"]), tuple(data["sensitive"]), rows)
+
+
+def _served_by(chain: Chain, rows: PastState | None) -> PastState | None:
+    """The rows of a chain that may have taken the place of another: every context is one state then, for any chain."""
+    return rows if rows is None or rows.chain is chain else replace(rows, chain=chain)

@@ -10,20 +10,21 @@ from __future__ import annotations
 import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onoff.errors import ChainError, ContextError, PlanError
 from onoff.model.bounds import outer_bound, sum_up, up
 from onoff.model.chain import Chain
 from onoff.model.posterior import RowTable
-from onoff.model.powers import one_thread
+from onoff.model.powers import counts, one_thread, times
 from onoff.past import contexts as filters
-from onoff.past.contexts import merged, shared
+from onoff.past.contexts import Contexts, merged, shared
 from onoff.past.laws import law_for
 from onoff.schemes.encoder import Encoders, Entries, LawEncoder, draw_index
 from onoff.schemes.law import DENOMINATOR, Law, as_matrix
@@ -38,37 +39,50 @@ TOO_MUCH = 1e-6  # a rounding of this size means that a law does not fit its row
 
 @dataclass(frozen=True, eq=False)
 class PastState:
-    """Context c has the row h_c = rows[c], the law of the next request given c and all queries, and its support.
+    """Context c has a belief, beliefs[c], the law of the reader's state given c and all queries; and its support.
 
-    A context is the last thing that is hidden: a request made ON, or a sensitive one. `place[c]` is the new index of
-    context c of the previous state; -1 if it ended. `joined[s]` is the context of readers whose request at the last
-    step was s, if that is hidden; else -1. `spreads` bound the errors of rows (`onoff.past.contexts`).
+    A context is the state after the last request that is hidden: one made ON, or a sensitive one. `place[c]` is the new
+    index of context c of the previous state; -1 if it ended. `joined[z]` is the context of readers whose last request
+    is hidden and led to the state z; -1 if there are none. `spreads` bound the errors of beliefs
+    (`onoff.past.contexts`).
     """
 
     chain: Chain
     sensitive: tuple[int, ...]
-    rows: Floats
+    beliefs: Floats
     possible: Mask
     spreads: Floats
     place: tuple[int, ...]
     joined: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        for array in (self.rows, self.possible, self.spreads):
+        for array in (self.beliefs, self.possible, self.spreads):
             array.setflags(write=False)
 
     @classmethod
     def start(cls, chain: Chain, sensitive: Iterable[int | str] = ()) -> Self:
-        """The state after a step that was made ON: a context for every source, with its row of the chain."""
-        found = merged(chain.P, chain.P > 0, np.zeros(chain.n))
-        joined = tuple(map(int, found.place))
-        hidden = sensitive_sources(chain, sensitive)
-        return cls(chain, hidden, found.rows, found.possible, found.spreads, (), joined)
+        """The state after as many steps made ON as the memory is deep: a context for every state they may lead to."""
+        states = np.arange(len(chain.P))
+        for _ in range(chain.depth):
+            states = np.unique(chain.step[states])
+        return cls._of_points(chain, sensitive_sources(chain, sensitive), states)
+
+    @classmethod
+    def _of_points(cls, chain: Chain, sensitive: tuple[int, ...], states: NDArray[np.intp]) -> Self:
+        """A context for each of these states, after a step that was made ON."""
+        beliefs, joined = np.eye(len(chain.P))[states], np.full(len(chain.P), -1)
+        joined[states] = np.arange(len(states))
+        return cls(chain, sensitive, beliefs, beliefs > 0, np.zeros(len(states)), (), tuple(map(int, joined)))
+
+    def after_full_set(self) -> PastState:
+        """The state after one more step that was made ON. Its request may be any, whatever the chain says."""
+        states = np.unique(self.chain.step[self.possible.any(axis=0)])
+        return self._of_points(self.chain, self.sensitive, states)
 
     @property
     def contexts(self) -> range:
         """All contexts."""
-        return range(len(self.rows))
+        return range(len(self.beliefs))
 
     @cached_property
     def open_sources(self) -> Mask:
@@ -78,29 +92,45 @@ class PastState:
         return mask
 
     @cached_property
+    def _ways(self) -> NDArray[np.float32]:
+        """[c, x]: from how many states of context c the request x can come. Floats underflow, the graph does not."""
+        return counts(self.possible, self.chain.P > 0)
+
+    @cached_property
+    def requests(self) -> Mask:
+        """[c, x]: whether the request x can come next."""
+        return self._ways > 0
+
+    @cached_property
+    def rows(self) -> Floats:
+        """h_c: the law of the next request in every context."""
+        with one_thread():
+            return filters.raised(times(self.beliefs, self.chain.P), self.requests)
+
+    @cached_property
     def live(self) -> tuple[int, ...]:
         """The contexts in which an open request is possible; the others end at this step."""
-        return tuple(map(int, np.flatnonzero(self.possible[:, self.open_sources].any(axis=1))))
+        return tuple(map(int, np.flatnonzero(self.requests[:, self.open_sources].any(axis=1))))
 
     @cached_property
     def open_rows(self) -> Floats:
         """r_c for every live context, over the open sources."""
         return filters.restricted(self.rows[list(self.live)], self.open_sources)
 
-    def context(self, request: int, context: int | None, private: bool) -> int:
-        """The reader's context now: after `request`, made ON (`private`) or OFF in `context` of the state before."""
-        if not (is_whole(request) and request < self.chain.n):
-            raise PlanError(f"the request is {request!r}: the sources are 0 to {self.chain.n - 1}")
+    def context(self, state: int, context: int | None, private: bool) -> int:
+        """The reader's context now, after a request that led to `state`, made ON (`private`) or OFF in `context`."""
+        if not (is_whole(state) and state < len(self.joined)):
+            raise PlanError(f"the reader's state is {state!r}: the states are 0 to {len(self.joined) - 1}")
         if private and self.place:
-            raise PlanError("this state does not follow a step that was made ON: take PastState.start")
-        if private or request in self.sensitive:
-            found = self.joined[request]
+            raise PlanError("this state does not follow a step that was made ON: take PastState.after_full_set")
+        if private or self.chain.last[state] in self.sensitive:
+            found = self.joined[state]
         elif context is not None and is_whole(context) and context < len(self.place):
             found = self.place[context]
         else:
             found = -1
         if found < 0:
-            raise PlanError(f"no reader in the context {context!r} can have asked for {request!r} at the last step")
+            raise PlanError(f"no reader in the context {context!r} can have come to the state {state!r}")
         return found
 
     def prepare(self) -> Step:
@@ -110,8 +140,9 @@ class PastState:
             query = self.sensitive if n else tuple(range(self.chain.n))
             law = Law(as_matrix([query], self.chain.n), np.array([DENOMINATOR]))
             return Step(self, (), law, float(len(self.sensitive)), 0.0, None)
-        rows, possible = self.open_rows, self.possible[list(self.live)][:, self.open_sources]
-        error = filters.error_of(float(self.spreads[list(self.live)].max()), n)
+        rows, possible = self.open_rows, self.requests[list(self.live)][:, self.open_sources]
+        spread = float(self.spreads[list(self.live)].max()) + filters.spread_of_a_row(int(self._ways.max()))
+        error = filters.error_of(spread, n)
         outer = outer_bound(RowTable(rows, possible, error))
         sharing = shared(rows, PRICE * outer / n)
         held = ceil(sharing.e * DENOMINATOR)
@@ -129,39 +160,46 @@ class PastState:
         return Step(self, self.live, Law(member, inner.mass), lower, sum_up(off_by, error), found)
 
     def advance(self, step: Step, query: Query) -> PastState:
-        """The state after `query` was asked: rows move on, contexts of sensitive requests join, equal ones merge."""
+        """The state after `query` was asked: beliefs move on, contexts of sensitive requests join, equal ones merge."""
         if not self.same(step.state):
             raise PlanError("the step was prepared for another state")
-        index, n = step.index(query), self.chain.n
-        edges = self.chain.P > 0
-        rows, possible, spreads = np.empty((0, n)), np.empty((0, n), dtype=bool), np.empty(0)
-        if step.encoders is not None:
-            units = step.encoders.column(index)
-            beliefs = filters.conditioned(self.open_rows, units, np.maximum(step.encoders.totals, 1))
-            known = np.count_nonzero(units, axis=1) == 1  # then the row is one of the chain's, whatever it was
-            spreads = self.spreads[list(self.live)] + filters.spread_of_a_move(n)
-            spreads[known] = filters.spread_of_a_move(n)
-            possible = filters.reached(units > 0, edges[self.open_sources])
-            with one_thread():
-                rows = filters.raised(filters.moved(beliefs, self.chain.P[self.open_sources]), possible)
-        joining = [s for s in self.sensitive if self.possible[:, s].any()]
+        moved = self._moved(step, step.index(query))
+        can_come = (self.chain.moves[self.possible.any(axis=0)] > 0).any(axis=0)
+        joining = np.flatnonzero(can_come & ~self.open_sources[self.chain.last])
+        points = np.eye(len(self.chain.P))[joining]
         found = merged(
-            np.concatenate([rows, self.chain.P[joining]]),
-            np.concatenate([possible, edges[joining]]),
-            np.concatenate([spreads, np.zeros(len(joining))]),
+            np.concatenate([moved.beliefs, points]),
+            np.concatenate([moved.possible, points > 0]),
+            np.concatenate([moved.spreads, np.zeros(len(joining))]),
         )
-        place, joined = np.full(len(self.rows), -1), np.full(n, -1)
-        place[list(self.live)] = found.place[: len(self.live)]
-        joined[joining] = found.place[len(self.live) :]
+        place, joined = np.full(len(self.beliefs), -1), np.full(len(self.chain.P), -1)
+        place[moved.place] = found.place[: len(moved.place)]
+        joined[joining] = found.place[len(moved.place) :]
         return type(self)(
-            self.chain, self.sensitive, found.rows, found.possible, found.spreads,
+            self.chain, self.sensitive, found.beliefs, found.possible, found.spreads,
             tuple(map(int, place)), tuple(map(int, joined)),
         )  # fmt: skip
 
-    def changed(self, chain: Chain, source: int) -> PastState:
-        """The same state for another chain, after a query of this one source: every context has its new row."""
-        rows = np.tile(chain.P[source], (len(self.rows), 1))
-        return replace(self, chain=chain, rows=rows, possible=rows > 0, spreads=np.zeros(len(rows)))
+    def _moved(self, step: Step, index: int) -> Contexts:
+        """What is believed after the set `index` of the law if the request was open; `place` are the live contexts."""
+        live, size = list(self.live), len(self.chain.P)
+        beliefs, possible, spreads = np.zeros((len(live), size)), np.zeros((len(live), size), bool), np.empty(0)
+        if step.encoders is not None:
+            units = np.zeros((len(live), self.chain.n), dtype=np.int64)
+            totals = np.ones_like(units)
+            units[:, self.open_sources] = step.encoders.column(index)
+            totals[:, self.open_sources] = np.maximum(step.encoders.totals, 1)
+            states = np.flatnonzero(np.any(units, axis=0)[self.chain.last])  # to which the query may lead
+            moves, request = self.chain.moves[:, states], self.chain.last[states]
+            ways = counts(self.possible[live], moves > 0)
+            reached: Mask = ways > 0
+            with one_thread():
+                laws = filters.raised(times(self.beliefs[live], moves), reached)
+            beliefs[:, states] = filters.conditioned(laws, units[:, request], totals[:, request])
+            possible[:, states] = reached & (units[:, request] > 0)
+            spreads = self.spreads[live] + filters.spread_of_a_move(int(ways.max()))
+            spreads[possible.sum(axis=1) == 1] = 0.0  # the state is known, whatever was believed
+        return Contexts(beliefs, possible, spreads, np.array(live, dtype=np.intp))
 
     def same(self, other: PastState) -> bool:
         """Whether both states are the same to the bit."""
@@ -172,7 +210,7 @@ class PastState:
         return {
             "chain": self.chain.fingerprint,
             "sensitive": list(self.sensitive),
-            "rows": _text(self.rows.astype("<f8").tobytes()),
+            "beliefs": _text(self.beliefs[self.possible].astype("<f8").tobytes()),
             "possible": _text(np.packbits(self.possible).tobytes()),
             "spreads": _text(self.spreads.astype("<f8").tobytes()),
             "place": list(self.place),
@@ -185,18 +223,19 @@ class PastState:
         if data.get("chain") != chain.fingerprint:
             raise PlanError("the state is for another chain")
         try:
-            rows = np.frombuffer(b64decode(data["rows"]), "<f8").reshape(-1, chain.n)
-            bits = np.unpackbits(np.frombuffer(b64decode(data["possible"]), np.uint8), count=rows.size)
             spreads = np.frombuffer(b64decode(data["spreads"]), "<f8")
+            shape = len(spreads), len(chain.P)
+            bits = np.frombuffer(b64decode(data["possible"]), np.uint8)
+            possible = np.unpackbits(bits, count=shape[0] * shape[1]).astype(bool).reshape(shape)
+            beliefs = np.zeros(shape)
+            beliefs[possible] = np.frombuffer(b64decode(data["beliefs"]), "<f8")
             place, joined = tuple(map(int, data["place"])), tuple(map(int, data["joined"]))
             sensitive = sensitive_sources(chain, data["sensitive"])
-            fits = len(spreads) == len(rows) and len(joined) == chain.n
-            if not fits or max(place + joined) >= len(rows) or min(place + joined) < -1:
+            if len(joined) != len(chain.P) or max(place + joined) >= len(spreads) or min(place + joined) < -1:
                 raise ValueError("its parts do not fit together")
         except (KeyError, TypeError, ValueError) as error:
             raise PlanError(f"the state is damaged: {error}") from None
-        possible = bits.astype(bool).reshape(rows.shape)
-        return cls(chain, sensitive, rows, possible, spreads, place, joined)
+        return cls(chain, sensitive, beliefs, possible, spreads, place, joined)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,10 +306,10 @@ class Step:
 
     def check(self, request: int, context: int) -> None:
         """Raise `ContextError` unless the request can happen in the context."""
-        possible = self.state.possible
-        if not (is_whole(context) and context < len(possible)):
-            raise PlanError(f"there is no context {context!r}: the state has 0 to {len(possible) - 1}")
-        if not (is_whole(request) and request < self.state.chain.n and possible[context, request]):
+        requests = self.state.requests
+        if not (is_whole(context) and context < len(requests)):
+            raise PlanError(f"there is no context {context!r}: the state has 0 to {len(requests) - 1}")
+        if not (is_whole(request) and request < self.state.chain.n and requests[context, request]):
             known = is_whole(request) and request < self.state.chain.n
             name = self.state.chain.names[request] if known else request
             raise ContextError(

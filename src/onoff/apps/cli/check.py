@@ -37,7 +37,8 @@ def check(
     from onoff.client.connect import default_journal
     from onoff.client.status import snapshot
     from onoff.logs.follow import follows, read_journal_requests, read_log_requests
-    from onoff.logs.read import ReadOptions, is_journal, read_journal
+    from onoff.logs.journals import is_journal, read_journal
+    from onoff.logs.read import ReadOptions
     from onoff.model.chain import Chain
     from onoff.model.misfit import LASTING
 

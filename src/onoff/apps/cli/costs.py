@@ -89,7 +89,7 @@ def costs(
     from onoff.apps.plots import plot_costs
     from onoff.apps.progress import progress
     from onoff.client.status import snapshot
-    from onoff.logs.read import is_journal
+    from onoff.logs.journals import is_journal
 
     wanted = parse_lags(lags, least=1)
     found = _files(chains or []) | _random_and_symmetric(symmetric or [], dirichlet or [])

@@ -57,10 +57,13 @@ def fit(
     smoothing: Annotated[
         float | None, typer.Option(min=0.0, help="Added to every count; if not given, the log chooses.")
     ] = None,
+    memory: Annotated[
+        str, typer.Option(metavar="auto|1|2|3", help="Remember up to so many requests; auto: as many as pay.")
+    ] = "1",
     spark: Annotated[
         str | None, typer.Option(metavar="MASTER", help="Count with Spark there: local[*], spark://HOST:7077.")
     ] = None,
-    memory: Annotated[str, typer.Option(help="What DuckDB may use; the rest goes to a temporary directory.")] = "2GB",
+    ram: Annotated[str, typer.Option(help="What DuckDB may use; the rest goes to a temporary directory.")] = "2GB",
     as_json: AsJson = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite --out if it is there.")] = False,
 ) -> None:
@@ -74,12 +77,12 @@ def fit(
     from onoff.logs.fit import fit as fit_log
 
     pause = None if gap is None else parse_gap(gap)
-    _check_out(out, force)
+    _check_out(out, force, memory)
     given = _read_chain(log[0]) if len(log) == 1 else None
     if given is not None:
         chain = normalise(log[0], given, without or [])
         chain.save(out)
-        print(f"{out}: {chain.n} sources; {log[0]} is a chain, and each of its rows is divided by its sum")
+        print(f"{out}: {_size(chain)}; {log[0]} is a chain, and each of its rows is divided by its sum")
         return
     result = fit_log(
         *log,
@@ -93,8 +96,9 @@ def fit(
         gap=pause,
         top=top,
         smoothing=smoothing,
+        memory=int(memory) if memory.isdecimal() else memory,
         spark=spark,
-        memory=memory,
+        ram=ram,
         progress=progress,
     )
     for words in result.report.notes:
@@ -103,13 +107,15 @@ def fit(
     if as_json:
         print_json(result.report)
     else:
-        _print_report(result.report, out)
+        _print_report(result.report, result.chain, out)
 
 
-def _check_out(out: Path, force: bool) -> None:
+def _check_out(out: Path, force: bool, memory: str) -> None:
     """Refuse a file that cannot be written before the log is read."""
     from onoff.files import check_file
 
+    if memory != "1" and out.suffix.lower() == ".csv":
+        raise LogError(f"{out}: a CSV holds no habits with memory: end the name in .json, or use --memory 1")
     if out.suffix.lower() not in (".json", ".csv"):
         raise LogError(f"{out}: give the chain a name that ends in .json or .csv")
     check_file(out)
@@ -149,25 +155,43 @@ def normalise(file: Path, data: dict[str, Any], without: Sequence[str] = ()) -> 
     import numpy as np
 
     from onoff.model.chain import Chain
+    from onoff.model.tree import parse_contexts
 
-    names, rows = data["names"], np.array(data["matrix"], dtype=np.float64)
+    names = data["names"]
+    if "contexts" in data:
+        states, found = parse_contexts(data["contexts"], names)
+    else:
+        states, found = [(x,) for x in range(len(names))], data["matrix"]
+    said = [" -> ".join(repr(names[x]) for x in state) for state in states]
+    try:
+        rows = np.array(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ChainError(f"{file}: rows of numbers are needed") from None
     sums = rows.sum(axis=1)
     for number in np.flatnonzero(~(abs(sums - 1) <= ROUNDED)):
-        which = f"row {number} ({names[number]!r}) sums to {float(sums[number])!r}"
+        which = f"row {number} ({said[number]}) sums to {float(sums[number])!r}"
         raise ChainError(f"{file}: {which}, which rounded digits do not explain: mend the row", row=int(number))
     for name in set(without).difference(names):
         raise ChainError(f"{file}: has no source {name!r}, which --without names: it has {', '.join(names)}")
-    kept = [i for i, name in enumerate(names) if name not in without]
-    left = rows[np.ix_(kept, kept)]
-    for place, row in zip(kept, left, strict=True):
+    kept = [x for x, name in enumerate(names) if name not in without]
+    stay = [z for z, state in enumerate(states) if set(state) <= set(kept)]
+    left = rows[np.ix_(stay, kept)]
+    for place, row in zip(stay, left, strict=True):
         if not row.any():
-            raise ChainError(f"{file}: after {names[place]!r} only sources come that are taken out: take it out, too")
+            raise ChainError(f"{file}: after {said[place]} only sources come that are taken out: take it out, too")
     total, weight = left.sum(axis=1), data.get("weight")
-    rests_on = None if weight is None else np.array(weight, dtype=np.float64)[kept] * total
-    return Chain(left / total[:, None], [names[i] for i in kept], rests_on)
+    rests_on = None if weight is None else np.array(weight, dtype=np.float64)[stay] * total
+    again = [[kept.index(x) for x in states[z]] for z in stay]
+    return Chain(left / total[:, None], [names[x] for x in kept], rests_on, again)
 
 
-def _print_report(report: Report, chain: Path) -> None:
+def _size(chain: Chain) -> str:
+    """Say how large a chain is."""
+    memory = f", {len(chain.states)} states of up to {chain.depth} requests" if chain.depth > 1 else ""
+    return f"{chain.n} sources{memory}"
+
+
+def _print_report(report: Report, made: Chain, chain: Path) -> None:
     """Print what was counted, then what the chain, in the file `chain`, is worth, then what privacy costs."""
     from onoff.model.misfit import is_too_small, requests_until_refit
 
@@ -185,32 +209,51 @@ def _print_report(report: Report, chain: Path) -> None:
         "rows that end a sequence: theirs is no source of the chain": report.breaks,
     }
     print_table("the log", ("", "number"), [(name, f"{number:,}") for name, number in rows.items() if number])
-    _print_worth(report, chain)
+    _print_worth(report, made, chain)
+    _print_depths(report)
     _print_misfit(report)
-    costs = ", ".join(f"{cost:.3f}" for cost in report.costs)
-    print(f"least cost of a request of the promise both, of {report.n} messages, 1 to 10 steps after ON: {costs}")
+    if report.costs:
+        costs = ", ".join(f"{cost:.3f}" for cost in report.costs)
+        print(f"least cost of a request of the promise both, of {report.n} messages, 1 to 10 steps after ON: {costs}")
     print(report.verdict)
     if is_too_small(report.transitions, report.n):
         return
     rates = f"`onoff costs {shlex.quote(str(chain))} --promise past`"
-    print(f"The promise past usually costs less: {rates} says how much.")
+    print(f"The promise past usually costs less: {rates} says how much." if report.costs else f"{rates} says more.")
     if report.users == 1:
-        lasting = requests_until_refit(report.transitions, report.n)
+        lasting = requests_until_refit(report.transitions, report.n, len(made.states))
         print(f"This chain lasts for about {lasting:,} requests. Then `onoff check` may call it wrong: fit again.")
 
 
-def _print_worth(report: Report, chain: Path) -> None:
+def _print_worth(report: Report, made: Chain, chain: Path) -> None:
     unseen = f"nobody made {report.unseen_cells:.2%} of the {report.n}² possible transitions"
-    print(f"{chain}: {report.n} sources, smoothing {report.smoothing:g}; {unseen}")
+    print(f"{chain}: {_size(made)}, smoothing {report.smoothing:g}; {unseen}")
     if report.dead_ends:
         print(f"never followed by anything, so a new sequence starts after them: {', '.join(report.dead_ends)}")
     bits = "some of their transitions are called impossible; use --smoothing"
     if report.bits is not None:
         bits = f"{report.bits:.3f} bits a request ({report.marginal_bits:.3f} if the last request told nothing)"
     print(f"readers who were held out in turn: {bits}")
-    gain = report.second_order_gain
-    more = "not known for so many sources (--top)" if gain is None else f"{gain:.3f} bits a request"
-    print(f"gain from looking at the last two requests, not one: {more}")
+
+
+def _print_depths(report: Report) -> None:
+    """Print what it costs to remember more, and what a server that remembers more sees otherwise."""
+    if len(report.depths) == 1:
+        print("what longer memory would change is not known for so many sources (--top)")
+        return
+    title = f"habits that remember up to so many requests (this chain: --memory {report.memory})"
+    headings = ("requests", "states", "bits a request", "least messages", "a server expects otherwise")
+    rows = [
+        (str(one.memory), str(one.states), "–" if one.bits is None else f"{one.bits:.3f}", f"{one.first_cost:.2f}",
+         f"{one.distance:.1%} (knows {one.order})")
+        for one in report.depths
+    ]  # fmt: skip
+    print_table(title, headings, rows)
+    print(f"least messages: at the first OFF step after ON, of {report.n}, by the promise past")
+    print(
+        "a server expects otherwise: in so many requests, if it knows what follows so many; each OFF step since ON "
+        "may tell it that much, twice"
+    )
 
 
 def _print_misfit(report: Report) -> None:
@@ -221,9 +264,11 @@ def _print_misfit(report: Report) -> None:
             (f"past, OFF step {row.lag} after ON", row.past, row.past_estimate),
             (f"both, OFF step at lag {row.lag}", row.both, row.both_estimate),
         ):
+            if bound is None:
+                continue
             # A bound is never rounded down.
             proved = f"at most {ceil(1000 * bound) / 1000:.3f}" if bound < 1 else "nothing is proved"
             print(f"  promise {step}: {proved}" + ("" if estimate is None else f"; about {estimate:.3f}"))
-    if any(max(row.both, row.past) >= 1 for row in report.misfit):
+    if any(max(row.both or 0, row.past) >= 1 for row in report.misfit):
         few = counted(report.transitions, "transition")
         print(f"  Where nothing is proved, {few} are too few: what OFF steps tell there is only estimated.")

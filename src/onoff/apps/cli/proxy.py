@@ -34,7 +34,7 @@ from onoff.errors import CatalogueError, JournalLocked, OnoffError
 from onoff.text import LONG, plain
 
 if TYPE_CHECKING:
-    from onoff.apps.proxy.queue import RequestQueue
+    from onoff.client.queue import RequestQueue
 
 
 def register(app: typer.Typer) -> None:

@@ -24,7 +24,6 @@ from onoff.client.status import account
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.model.chain import Chain
 from onoff.model.measures import divergence
-from onoff.model.requests import Requests
 from onoff.past import PastState
 from onoff.plans.store import PlanStore
 from onoff.types import Floats, Query
@@ -152,7 +151,7 @@ def rival_stream(chain: Chain, rival: Rival, log: Log, statuses: Sequence[bool])
     """The stream of a client that is not ours, as the server's log has it."""
     sets = [line.query for line in lines_of(log, rival.stream)]
     views = [rival.view(query, private) for query, private in zip(sets, statuses, strict=True)]
-    beliefs = infer(Requests.of_chain(chain), statuses, views.__getitem__)
+    beliefs = infer(chain, statuses, views.__getitem__)
     return Stream(rival.name, None, rival.messages, rival.bytes, beliefs)
 
 

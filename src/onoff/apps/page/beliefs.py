@@ -26,7 +26,7 @@ from onoff.errors import PlanError
 from onoff.logs.follow import follows
 from onoff.model.chain import Chain
 from onoff.model.measures import divergence
-from onoff.model.requests import Requests
+from onoff.model.requests import request_law
 from onoff.plans.plan import Plan
 from onoff.types import Floats
 
@@ -163,7 +163,7 @@ class Observer(ABC):
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
-        self._habits = chain.stationary()
+        self._habits = request_law(chain)
 
     @abstractmethod
     def views(self, steps: Sequence[PageStep]) -> list[View]:
@@ -182,7 +182,7 @@ class Observer(ABC):
         )
 
     def _infer(self, steps: Sequence[PageStep], views: Sequence[View]) -> Beliefs:
-        return infer(Requests(self._habits, self.chain.P), [step.private for step in steps], views.__getitem__)
+        return infer(self.chain, [step.private for step in steps], views.__getitem__, start=self._habits)
 
     def _describe_request(self, step: PageStep, t: int, ours: Beliefs, naive: Beliefs) -> Hidden:
         names, wanted = self.chain.names, step.wanted
@@ -260,7 +260,7 @@ class PastObserver(Observer):
             if step.private:
                 view = None
             elif step.step in self._laws:
-                view = recorded_view(self._laws[step.step], step.saw, view, step.sensitive)
+                view = recorded_view(self.chain, self._laws[step.step], step.saw, view, step.sensitive)
             else:
                 raise PlanError(f"the law of step {step.step} is not on record: there is no exact belief about it")
             views.append(Naive(self.chain.n).on().view(step.saw) if view is None else view)

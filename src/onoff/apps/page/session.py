@@ -28,6 +28,7 @@ from onoff.client.client import Client
 from onoff.client.connect import connect
 from onoff.errors import ChainError, ContextError, OnoffError, SessionError
 from onoff.model.chain import Chain
+from onoff.model.requests import request_law
 from onoff.plans.plan import Plan, plan
 from onoff.plans.planner import Planner
 from onoff.plans.store import PlanStore
@@ -72,7 +73,7 @@ class DemoSession(ABC):
     ) -> None:
         if chain.n > MOST_SOURCES:
             raise ChainError(f"the chain has {chain.n} sources: the page shows at most {MOST_SOURCES}")
-        self.chain, self.prior = chain, chain.stationary()
+        self.chain, self.prior = chain, request_law(chain)
         self.queue: deque[Wish] = deque()
         self.sensitive = sensitive
         self.history: list[PageStep] = []  # steps of earlier streams

@@ -21,7 +21,7 @@ from onoff.errors import AFRESH, AnswerError, CatalogueError, RefusedByServer, S
 from onoff.text import refusal
 from onoff.wire import UNCHANGED_LENGTH, Catalogue, Frame, QueryMessage, Unchanged, decode_answer
 
-CATALOGUE_LIMIT = 32 * 2**20
+CATALOGUE_LIMIT = 16 * 2**20
 PROBLEM_LIMIT = 64 * 2**10  # of an answer that says why there are no frames
 RATE = 2**20  # bytes a second: what the full set needs at this rate is added to the deadline
 NONE = (0, b"")  # the version of what is not held

@@ -114,6 +114,10 @@ class HttpTransport:
         return tuple(self._sources)
 
     @property
+    def urls(self) -> Mapping[str, str]:
+        return self._sources
+
+    @property
     def fingerprint(self) -> str:
         """A hash of names, URLs and their order."""
         return hashlib.sha256(json.dumps(["onoff-urls", 1, list(self._sources.items())]).encode()).hexdigest()

@@ -40,9 +40,11 @@ def people(
     lags: Annotated[str, typer.Option(help="Lags with a plan of their own; each serves up to the next.")] = "1,2,3,5,8",
     scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *tables())}.")] = AUTO,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the halves, the statuses and the queries.")] = 1,
-    promise: Annotated[
-        str, typer.Option(metavar="both|past", help="past: beside a client with the promise both.")
-    ] = "both",
+    promise: Annotated[str, typer.Option(metavar="both|past", help="The client's promise.")] = "both",
+    memory: Annotated[
+        str, typer.Option(help="With --promise past: how many requests the habits of clients remember, such as 1,2,3.")
+    ] = "1",
+    orders: Annotated[str, typer.Option(help="How many requests the servers remember, such as 2,3,4.")] = "2",
     share: Annotated[
         float, typer.Option(min=0.01, max=0.89, help="With --promise past: how many requests are private.")
     ] = 0.2,
@@ -53,9 +55,10 @@ def people(
     dask: Dask = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what leaks because people are not Markov: real sequences, random ON and OFF periods, a stronger server.
+    """Measure what leaks because people remember more than the chain does: real sequences, random ON and OFF periods.
 
-    The server knows habits of the second order, from other people than those it attacks. Ctrl-C prints what it has.
+    Servers of deeper habits attack. They learned from other people: of the half that taught the client too, or of the
+    other one. Ctrl-C prints what there is.
     """
     from onoff.apps.parallel import use_workers
     from onoff.apps.progress import progress
@@ -75,8 +78,9 @@ def people(
     given = None if chain is None else Chain.load(chain)
     names = () if given is None else given.names
     limits = {"users": users, "min_length": min_length, "max_length": max_length, "seed": seed}
-    parts = split_people(read_sequences(sequences, names), given, **limits)
-    plans = _plans(parts.chain, wanted, scheme)
+    read = read_sequences(sequences, names)
+    parts = split_people(read, given, memory=parse_lags(memory, 1), orders=parse_lags(orders, 1), **limits)
+    plans = [] if promise == "past" else _plans(next(iter(parts.clients.values())), wanted, scheme)
     engine = PastState.start if promise == "past" else None
     with use_workers(jobs, dask):
         found = audit_people(parts, plans, engine, switch=switch, share=share, run=run, seed=seed, progress=progress)
@@ -108,17 +112,13 @@ def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:
 def _print(found: PeopleAudit, promise: str) -> None:
     """Print what servers learned about hidden requests, how often guesses were right, and the cost."""
     first = found.leaks[0]
-    print(f"{first.people} people, {first.hidden} private requests; the server learned from {found.training} others")
+    print(f"{first.people} people, {first.hidden} private requests; clients learned from {found.training} others")
     _print_figures("bits about a private request", found.leaks, BITS[promise])
     _print_figures("how often the best guess is right, and what it costs", found.leaks, SHARES, messages=True)
     if found.cut:
         print(f"{found.cut} sequences end early, before a source or a step that the chain does not have.")
-    which, when = ("bits", "") if promise == "both" else ("after", ", at it and after it")
-    ours = [leak for leak in found.leaks if leak.server == first.server]
-    words = [f"{_interval(leak.figures[which])} ({leak.client})" for leak in ours]
     print(
-        f"A server that knows habits of the second order learns so many bits about a hidden request{when}: "
-        f"{', '.join(words)}. (In brackets: 95 % intervals.)"
+        "Servers learned from the half of the people that taught the client too, or from others. Below: 95 % intervals."
     )
 
 
@@ -130,16 +130,11 @@ def _print_figures(title: str, leaks: Sequence[Leak], figures: dict[str, str], m
         cells += [_cell(leak.figures["messages"], 1, 2)] if messages else []
         rows.append((leak.client, leak.server, *cells))
     headings = [f"{heading}, %" if messages else heading for heading in figures.values()]
-    print_table(title, ("client", "server's model", *headings, *["messages per request"][: int(messages)]), rows)
+    print_table(title, ("client", "server", *headings, *["messages per request"][: int(messages)]), rows)
 
 
 def _numbers(estimate: Estimate, scale: int, digits: int) -> list[str]:
     return [f"{round(scale * x, digits) + 0.0:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high)]
-
-
-def _interval(estimate: Estimate) -> str:
-    value, low, high = _numbers(estimate, 1, 4)
-    return f"{value} [{low}, {high}]"
 
 
 def _cell(estimate: Estimate, scale: int = 1, digits: int | None = None) -> str:

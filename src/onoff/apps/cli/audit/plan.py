@@ -90,23 +90,23 @@ def _certificate(audit: PlanAudit, chain: Chain) -> Iterator[str]:
     from onoff.audit.optimality import RATE
     from onoff.model.bounds import down, up
 
-    said, proof = audit.said, audit.proof
+    plan, stated, proof = audit.plan, audit.stated, audit.proof
     yield f"{audit.file}: {'verified' if audit.valid else 'NOT VALID'}"
-    if said is not None and proof is not None:
-        sets = f", {len(said.law.sets)} sets" if said.law else ""
-        yield f"  scheme {said.scheme}, lag {said.lag}, {chain.n} sources{sets}"
+    if stated is not None and proof is not None:
+        sets = "" if audit.cost is None else f", {len(plan.sets)} sets"
+        yield f"  scheme {plan.scheme}, lag {plan.lag}, {chain.n} sources{sets}"
         for check in audit.checks:
             yield from _check_in_words(check, chain)
         low = down(proof.value)
-        yield f"  lower bound: {low!r} proved by {proof.method}; stated {said.bound!r}"
+        yield f"  lower bound: {low!r} proved by {proof.method}; stated {stated.bound!r}"
         if audit.cost is not None:
             yield f"  cost: {up(audit.cost)!r}, from the law exactly, rounded up"
             if low > 0:
                 yield f"  gap: {percent(max(0.0, up(audit.cost / Fraction(low) - 1)))}"
         if audit.estimate is not None:
-            half, ends = 1.96 * audit.estimate.error, said.interval
-            stated = f"stated {said.cost:.4f}, from {ends[0]:.4f} to {ends[1]:.4f}"
-            yield f"  cost: {audit.estimate.mean:.4f} ± {half:.4f} (95 %) estimated from fresh draws; {stated}"
+            half, ends = 1.96 * audit.estimate.error, plan.interval
+            words = f"stated {plan.cost:.4f}, from {ends[0]:.4f} to {ends[1]:.4f}"
+            yield f"  cost: {audit.estimate.mean:.4f} ± {half:.4f} (95 %) estimated from fresh draws; {words}"
             if audit.valid:
                 yield "  draws are those of the referee's own race from the same random numbers; the cost is tested"
                 yield f"  (the test rejects a true statement with probability {RATE:g})"
@@ -147,12 +147,12 @@ def _as_dict(audit: PlanAudit, chain: Chain) -> dict[str, Any]:
     def named(sources: tuple[int, ...] | None) -> list[str] | None:
         return None if sources is None else [chain.names[x] for x in sources]
 
-    said, proof = audit.said, audit.proof
+    plan, stated, proof = audit.plan, audit.stated, audit.proof
     return {
         "file": audit.file,
         "valid": audit.valid,
-        "scheme": said and said.scheme,
-        "lag": said and said.lag,
+        "scheme": plan and plan.scheme,
+        "lag": plan and plan.lag,
         "sources": chain.n,
         "lags": [
             {
@@ -167,7 +167,8 @@ def _as_dict(audit: PlanAudit, chain: Chain) -> dict[str, Any]:
         ],
         "cost": None if audit.cost is None else up(audit.cost),
         "estimate": audit.estimate,
-        "lower_bound": proof and {"proved": down(proof.value), "method": proof.method, "stated": said and said.bound},
+        "lower_bound": proof
+        and {"proved": down(proof.value), "method": proof.method, "stated": stated and stated.bound},
         "findings": [
             {
                 "rule": finding.rule,
