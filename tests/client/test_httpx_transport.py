@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, planted
-from onoff import Chain, connect, connect_sync, httpx_transport
+from onoff import Chain, HttpTransport, connect, connect_sync, httpx_transport
 from onoff.client import programs
 from onoff.client.queue import AGAIN, NotBegun
 from onoff.client.status import snapshot
-from onoff.errors import OnoffError, TransportError
+from onoff.errors import OnoffError, TransportError, Unavailable
 from recordingserver import RecordingServer, Reply, reply
 
 ON = {"private": True}
@@ -264,6 +264,13 @@ def test_without_a_chain_the_program_learns_habits_and_stays_off_meanwhile(world
 STATUSES = (304, 407, 408, 421, 425, 429, 500, 502, 503, 504, 599, 600, 999)
 
 
+@pytest.fixture
+def forgetful(monkeypatch):
+    """A journal that does not know failures any more when the source is asked for again."""
+    monkeypatch.setattr("onoff.client.message.FAILURE_SECONDS", -1)
+
+
+@pytest.mark.usefixtures("forgetful")
 def test_a_status_after_which_programs_ask_again_is_424_with_the_true_one_beside_it(world):
     honest = world.server.respond
 
@@ -283,6 +290,22 @@ def test_a_status_after_which_programs_ask_again_is_424_with_the_true_one_beside
             answer.raise_for_status()
 
 
+def test_a_web_server_that_does_not_answer_is_a_424_and_nothing_is_pending(world):
+    honest = world.server.respond
+
+    async def ask(http):
+        world.server.respond = no_answer
+        failed = [await http.get(url(world, "sports")) for _ in range(2)]
+        world.server.respond = honest
+        return failed, await http.get(url(world, "weather"))
+
+    failed, answer = use(world, ask)
+    assert [(each.status_code, each.headers["onoff-true-status"]) for each in failed] == [(424, "502")] * 2
+    assert answer.content == BODIES["weather"]
+    assert [name for name, _ in steps(world)] == ["sports", "weather"]
+
+
+@pytest.mark.usefixtures("forgetful")
 def test_a_program_that_asks_again_by_itself_makes_one_step_at_every_status(world):
     """`httpx-retries`, a transport around ours, asks as often as it is told to after any status above 400."""
     retries = pytest.importorskip("httpx_retries")
@@ -342,18 +365,18 @@ def test_the_projects_of_a_package_index_are_read_by_a_program_from_pypi(world):
 
 
 def test_a_step_that_failed_is_an_error_of_httpx_and_is_finished_before_the_next_which_is_on(world):
-    honest = world.server.respond
+    async def fetch(*_):
+        raise Unavailable("the server did not answer")
 
     async def ask(http):
         await http.get(url(world))
         await http.get(url(world))
-        world.server.respond = no_answer
-        for name in ("sports", "weather"):  # the second is not begun, and waits
-            with pytest.raises(httpx.TransportError, match="did not answer") as caught:
-                await http.get(url(world, name))
-            assert isinstance(caught.value.__cause__, TransportError if name == "sports" else NotBegun)
-            assert str(caught.value).endswith(AGAIN)
-        world.server.respond = honest
+        with planted((HttpTransport, "fetch", fetch)):
+            for name in ("sports", "weather"):  # the second is not begun, and waits
+                with pytest.raises(httpx.TransportError, match="did not answer") as caught:
+                    await http.get(url(world, name))
+                assert isinstance(caught.value.__cause__, TransportError if name == "sports" else NotBegun)
+                assert str(caught.value).endswith(AGAIN)
         return await http.get(url(world, "sports"))
 
     assert use(world, ask, private=False).content == BODIES["sports"]
