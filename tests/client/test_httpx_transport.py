@@ -13,13 +13,13 @@ import httpx
 import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, planted
-from onoff import Chain, connect, connect_sync, httpx_transport
+from onoff import Chain, HttpTransport, connect, connect_sync, httpx_transport
 from onoff.client import programs
 from onoff.client.queue import AGAIN, NotBegun
 from onoff.client.status import snapshot
 from onoff.client.sync import LoopThread
 from onoff.errors import OnoffError, TransportError, Unavailable
-from recordingserver import RecordingServer, reply
+from recordingserver import RecordingServer, Reply, reply
 
 ON = {"private": True}
 OFF = {"private": False}
@@ -56,6 +56,10 @@ def use(world, ask, **options):
             return await ask(http)
 
     return asyncio.run(whole())
+
+
+def no_answer(_):
+    return Reply([], close=True)
 
 
 def url(world, name="news"):
@@ -303,6 +307,21 @@ def test_a_status_after_which_programs_ask_again_is_424_with_the_true_one_beside
     assert answer.content == (b"" if status == 304 else b"sorry")
     with pytest.raises(httpx.HTTPStatusError, match=f"424 the origin answered {status}"):
         answer.raise_for_status()
+
+
+def test_a_web_server_that_does_not_answer_is_a_424_and_nothing_is_pending(world):
+    honest = world.server.respond
+
+    async def ask(http):
+        world.server.respond = no_answer
+        failed = [await http.get(url(world, "sports")) for _ in range(2)]
+        world.server.respond = honest
+        return failed, await http.get(url(world, "weather"))
+
+    failed, answer = use(world, ask)
+    assert [(each.status_code, each.headers["onoff-true-status"]) for each in failed] == [(424, "502")] * 2
+    assert answer.content == BODIES["weather"]
+    assert [name for name, _ in steps(world)] == ["sports", "weather"]
 
 
 @pytest.mark.parametrize("status", [status for status in STATUSES if 400 < status < 600])

@@ -144,6 +144,9 @@ Keep = Annotated[
         metavar="STEPS|DAYSd", help="Erase what was asked for, and how, after so many steps (1000) or days (30d)."
     ),
 ]
+UserAgent = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="What web servers are told of this program (onoff); remembered.")
+]
 Deadline = Annotated[
     float | None,
     typer.Option(

@@ -19,6 +19,7 @@ from onoff.apps.cli.options import (
     Keep,
     Record,
     Relearn,
+    UserAgent,
     parse_switch,
 )
 from onoff.apps.cli.output import note
@@ -48,6 +49,7 @@ def proxy(
     record: Record = None,
     cache: Cache = None,
     keep: Keep = None,
+    user_agent: UserAgent = None,
     delay: Delay = 0.05,
     deadline: Deadline = None,
 ) -> None:
@@ -68,7 +70,7 @@ def proxy(
     made = Setup.load(directory or default_directory())
     client = made.client(
         record=record, cache=cache, keep=keep, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
-        relearn=relearn,
+        relearn=relearn, user_agent=user_agent,
     )  # fmt: skip
     if not is_loopback(host):
         note(

@@ -36,6 +36,8 @@ class OnoffTransport:
     what the full set needs at 1 MiB a second).
     """
 
+    notes = ""
+
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 10.0, deadline: float | None = None
     ) -> None:
