@@ -21,7 +21,6 @@ else:
     Floats = Mask = Units = object
 
 Query: TypeAlias = tuple[int, ...]  # the sources that are asked for, sorted
-Lengths: TypeAlias = tuple[float, ...] | None  # of messages, in the order of the sources; None if all are alike
 RandBelow: TypeAlias = Callable[[int], int]  # a whole number below this one, all alike: `secrets.randbelow`
 
 Advance: TypeAlias = Callable[[], None]  # called when one more part of some work is done

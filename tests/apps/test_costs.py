@@ -23,6 +23,7 @@ from recordingserver import OnoffOrigin, RecordingServer
 
 ONOFF = Path(sys.executable).with_name("onoff")
 CHAIN = random_chain("dense", 3, 1)
+MEMORY = Chain([*CHAIN.P, [0, 0.2, 0.8], [0.5, 0.5, 0]], states=[(0,), (1,), (2,), (0, 1), (1, 1)])
 LENGTHS = {"0": 100.0, "1": 20.0, "2": 3.0}
 
 
@@ -40,18 +41,26 @@ def exactly(chain, sensitive, steps):
     return means
 
 
-@pytest.mark.parametrize("sensitive", [(), (1,)])
-def test_costs_of_the_promise_past_agree_with_those_of_all_queries(sensitive):
+@pytest.mark.parametrize(("chain", "sensitive"), [(CHAIN, ()), (CHAIN, (1,)), (MEMORY, ()), (MEMORY, (2,))])
+def test_costs_of_the_promise_past_agree_with_those_of_all_queries(chain, sensitive):
     """4.5 standard errors at two steps: fails once in 60,000 runs of other seeds. 20 % more would be seen."""
-    found = list(costs({"c": CHAIN}, [1, 2, 3], sensitive=sensitive, effort=Effort(streams=150)))
+    found = list(costs({"c": chain}, [1, 2, 3], sensitive=sensitive, effort=Effort(streams=150)))
     assert [(cost.lag, cost.promise, cost.scheme) for cost in found] == [(lag, "past", None) for lag in (1, 2, 3)]
-    for cost, expected in zip(found, exactly(CHAIN, sensitive, 3), strict=True):
+    for cost, expected in zip(found, exactly(chain, sensitive, 3), strict=True):
         error = 4.5 / 1.96 * cost.margin + 1e-9
         assert cost.messages == pytest.approx(expected, abs=error)
         assert cost.messages * 1.2 > expected + error
         assert 1 <= cost.lower_bound <= cost.messages * (1 + 1e-9)
     assert found[0].margin == 0  # exact
     assert found[1].margin > 0
+
+
+def test_the_promise_both_refuses_habits_with_memory_before_any_work(tmp_path):
+    MEMORY.save(tmp_path / "memory.json")
+    for words in (["--promise", "past", "--promise", "both"], ["--day", "--promise", "both"]):
+        done = call("costs", tmp_path / "memory.json", *words)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert "these habits remember 2 requests, and the promise both needs a Markov chain" in done.stderr
 
 
 def test_costs_of_the_promise_both_are_those_of_plans():

@@ -42,6 +42,14 @@ def test_where_on_and_off_alternate_the_costs_are_those_of_the_first_step():
     assert "both" not in ways(sized)
 
 
+def test_habits_with_memory_have_a_day_too():
+    memory = Chain([*CHAIN.P, [0.1, 0.1, 0.8]], states=[(0,), (1,), (2,), (0, 1)])
+    way = ways(compare_day(memory, Habits(**AT_ONCE), lengths=LENGTHS, effort=FEW))
+    asked = np.bincount(memory.last, memory.stationary()) @ SIZES
+    assert way["openly"].cost == pytest.approx(10 * asked)
+    assert 5 * ALL < way["past"].cost < 10 * ALL
+
+
 def simulated_days(habits, plans, steps, rng):
     """Cost of every step of a long life with announced requests, followed request by request."""
     request, following = rng.choices(range(3), k=2)

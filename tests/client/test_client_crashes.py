@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit import BODIES, CHAIN, NAMES, OFF, ON, AnyServer, Driver, OwnServer
+from crashkit import BODIES, CHAIN, NAMES, OFF, ON, TREE, AnyServer, Driver, OwnServer
 from onoff.client.journal import Journal
 
 # (source, announced next, status): a stream with two ON periods that ends while OFF.
@@ -28,7 +28,8 @@ ITEMS = [
     ("news", "weather", OFF),
     ("weather", "sports", OFF),
 ]
-STATUSES = [ON, ON, OFF, OFF, ON, OFF, OFF]
+STATUSES = {1: [ON, ON, OFF, OFF, ON, OFF, OFF], 2: [ON, ON, ON, OFF, ON, OFF, OFF]}  # by the depth of the memory
+LAGS = {1: [0, 0, 1, 2, 0, 1, 2], 2: [0, 0, 0, 1, 0, 1, 2]}
 # On a desk every eleventh action, or they take a minute. A step has ten: by and by each of them is hit.
 STRIDE = 1 if os.environ.get("CI") == "true" else 11
 COMMIT = ["commit", "pwrite", "pwrite"]  # to the journal, then its seal and its witness
@@ -40,10 +41,11 @@ BOTH, PAST = {}, {"promise": "past"}
 MARKED = {"promise": "past", "sensitive": ["weather"], "record": True}
 LONG = pytest.mark.long
 WORLDS = [
-    pytest.param((OwnServer, BOTH), marks=LONG),
-    pytest.param((AnyServer, BOTH), marks=LONG),
-    (OwnServer, MARKED),
-    pytest.param((AnyServer, PAST), marks=LONG),
+    pytest.param((OwnServer, BOTH, CHAIN), marks=LONG),
+    pytest.param((AnyServer, BOTH, CHAIN), marks=LONG),
+    pytest.param((OwnServer, MARKED, CHAIN), marks=LONG),
+    (OwnServer, MARKED, TREE),
+    pytest.param((AnyServer, PAST, CHAIN), marks=LONG),
 ]
 
 
@@ -54,15 +56,16 @@ def driver(tmp_path):
 
 
 @pytest.fixture
-def chain_file(tmp_path):
-    CHAIN.save(tmp_path / "chain.json")
+def chain_file(tmp_path, server):
+    server.chain.save(tmp_path / "chain.json")
     return str(tmp_path / "chain.json")
 
 
-@pytest.fixture(params=WORLDS, ids=["own-both", "any-both", "own-past-sensitive", "any-past"])
+@pytest.fixture(params=WORLDS, ids=["own-both", "any-both", "own-past-sensitive", "own-past-tree", "any-past"])
 def server(request, tmp_path):
-    kind, promise = request.param
+    kind, promise, chain = request.param
     found = kind(tmp_path)
+    found.chain = chain
     found.order.update(promise)
     yield found
     found.close()
@@ -70,14 +73,15 @@ def server(request, tmp_path):
 
 def check_end(server, order):
     """Nothing was skipped, everything arrived, and the state is what the rules make of the stream."""
-    journal = Journal(order["journal"], CHAIN.fingerprint, server.fingerprint)
-    steps, state, public = list(journal.steps()), journal.state, journal.public_state(CHAIN)
+    chain, statuses = server.chain, STATUSES[server.chain.depth]
+    journal = Journal(order["journal"], chain.fingerprint, server.fingerprint)
+    steps, state, public = list(journal.steps()), journal.state, journal.public_state(chain)
     latest = journal.read_body(journal.latest()[1].source)
     journal.close()
     assert [step.step for step in steps] == list(range(len(ITEMS)))
     assert [CHAIN.names[step.request] for step in steps] == [source for source, _, _ in ITEMS]
-    assert [bool(step.private) for step in steps] == STATUSES
-    assert [step.lag for step in steps] == [0, 0, 1, 2, 0, 1, 2]
+    assert [bool(step.private) for step in steps] == statuses
+    assert [step.lag for step in steps] == LAGS[chain.depth]
     assert all(len(step.query) == len(NAMES) for step in steps if step.private)
     check_numbers(order, steps)
     assert (state.step, state.lag, state.pending, state.unsettled) == (len(ITEMS), 2, None, 0)
@@ -111,8 +115,9 @@ def drawn_sets(order):
 
 
 def check_past(order, steps, state, public):
-    """The reader is in a context of the rows; of every OFF step the law was recorded, whole, before it was begun."""
-    assert public.rows.possible[state.context].any()
+    """The reader's state is kept; of every OFF step the law was recorded, whole, before it was begun."""
+    assert state.reader == public.rows.chain.state_of([step.request for step in steps])
+    assert public.rows.possible[state.context, state.reader]
     assert state.announced is None
     assert [step.next for step in steps] == [None] * len(steps)
     if "record" not in order:
@@ -163,7 +168,9 @@ def test_killed_before_and_after_every_action(server, driver, chain_file, tmp_pa
     assert "open" in actions[: actions.index("commit schema")]
     if isinstance(server, OwnServer):
         if "record" in order:
-            assert actions.count("fsync") == 2 + STATUSES.count(OFF)  # of the lock and the directory at the start
+            assert actions.count("fsync") == 2 + STATUSES[server.chain.depth].count(
+                OFF
+            )  # of the lock and the directory at the start
             actions = without_record(actions)
         assert actions[:3] == ["connect", "send", "receive"]  # the catalogue
         first = actions.index("commit")
@@ -197,7 +204,7 @@ def test_a_message_that_crashes_its_reader_is_not_asked_for_again(server, driver
             assert not again or "commit" not in result["actions"]
     driver.run(order)
     check_end(server, order)
-    journal = Journal(order["journal"], CHAIN.fingerprint, server.fingerprint)
+    journal = Journal(order["journal"], server.chain.fingerprint, server.fingerprint)
     queries = [step.query for step in journal.steps()]
     journal.close()
     assert server.sources_asked() == [source for query in queries for source in query]
@@ -212,7 +219,7 @@ def test_a_full_disk_at_every_size(server, driver, chain_file, tmp_path):
         if full["code"] == 0:
             break
         if Path(order["journal"]).exists():
-            journal = Journal(order["journal"], CHAIN.fingerprint, server.fingerprint)
+            journal = Journal(order["journal"], server.chain.fingerprint, server.fingerprint)
             drawn = [source for step in journal.steps() for source in step.query]
             journal.close()
             assert server.sources_asked() == drawn[: len(server.sources_asked())]
@@ -225,7 +232,10 @@ def test_a_full_disk_at_every_size(server, driver, chain_file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "server", [pytest.param((OwnServer, BOTH), marks=LONG), (OwnServer, PAST)], indirect=True, ids=["both", "past"]
+    "server",
+    [pytest.param((OwnServer, BOTH, CHAIN), marks=LONG), (OwnServer, PAST, CHAIN)],
+    indirect=True,
+    ids=["both", "past"],
 )
 def test_onoff_play_killed_before_and_after_every_action(server, driver, chain_file, tmp_path):
     """The command goes on where it was killed, and --out has every message at the end."""
@@ -251,7 +261,7 @@ def test_onoff_play_killed_before_and_after_every_action(server, driver, chain_f
         again = driver.run(remembered, codes=(0, 2))
         if again["code"] == 2:
             driver.run(order)
-        journal = Journal(place / "journal", CHAIN.fingerprint, server.fingerprint)
+        journal = Journal(place / "journal", server.chain.fingerprint, server.fingerprint)
         steps = list(journal.steps())
         journal.close()
         assert [CHAIN.names[step.request] for step in steps] == [source for source, _ in items]

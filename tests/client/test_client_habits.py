@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 
 import numpy as np
 import pytest
 
 import onoff
-from clientkit import BODIES, CHAIN, NAMES, client_with, scene
+from clientkit import BODIES, CHAIN, NAMES, client_with, faulty, scene
 from clikit import call
 from onoff import Chain, connect_sync
-from onoff.client.habits import HabitsStatus, unknown_habits
+from onoff.client.habits import HabitsStatus, chain_of_row, chain_row, forgotten_row, unknown_habits
 from onoff.client.journal import Journal
 from onoff.client.status import snapshot, status
-from onoff.errors import JournalError, LogError, OnoffError
-from onoff.past.habits import requests_needed
+from onoff.errors import ChainError, JournalError, LogError, OnoffError
+from onoff.past.habits import Habits, requests_needed
+from onoff.plans.planner import Planner
 from recordingserver import Reply, reply
 
 ASKED = b'if-none-match: "1"'
@@ -135,8 +137,9 @@ def test_a_journal_without_a_chain_is_never_used_with_one_nor_the_other_way_roun
 
 
 def test_a_pending_request_is_finished_by_the_next_process(tmp_path):
-    with scene("any", tmp_path) as world:
-        honest, world.server.respond = world.server.respond, lambda _: Reply([], close=True)
+    with scene("own", tmp_path) as world:
+        honest = world.server.respond
+        world.server.respond = faulty(honest, lambda r, _: Reply([], close=True) if r.method == "POST" else None)
         with pytest.raises(onoff.errors.Unavailable), reader(world, attempts=1) as client:
             client.get("sports")
         world.server.respond = honest
@@ -157,3 +160,48 @@ def test_a_chain_can_be_fitted_to_a_journal_in_which_nothing_is_private(tmp_path
     assert fitted.chain.weight == pytest.approx(np.full(5, 47 / 5 + 5 * fitted.report.smoothing))  # tells no counts
     with pytest.raises(LogError, match="--gap means nothing"):
         onoff.fit(tmp_path / "habits", gap=60)
+
+
+# Habits with memory
+
+STATES = [*((x,) for x in range(5)), (0, 1), (1, 1), (2, 0)]
+ROWS = np.random.default_rng(3).dirichlet(np.ones(5), len(STATES))
+
+
+def test_a_chain_comes_back_from_its_row_bit_for_bit():
+    for chain in (Chain(ROWS, NAMES, range(1, 9), STATES), Chain(ROWS[:5], NAMES)):
+        again = chain_of_row(json.loads(json.dumps(chain_row(3, Habits(chain, "known")))), NAMES)
+        assert again == chain
+        assert again.states == chain.states
+        assert (again.weight is None) == (chain.weight is None)
+        assert chain.weight is None or again.weight.tolist() == chain.weight.tolist()
+    assert chain_of_row(forgotten_row(3), NAMES) == unknown_habits(NAMES)
+
+
+def test_a_tree_serves_across_processes_and_is_forgotten_when_habits_are_learned_anew(own, tmp_path):
+    tree = Chain(ROWS, NAMES, states=STATES)
+    made, asked = [], []
+    for name in ("news", "sports", "sports", "weather", "news", "sports"):
+        with reader(own, chain=tree if not made else None) as client:
+            made.append(client.get(name, private=False).private)
+        asked.append(NAMES.index(name))
+        assert snapshot(tmp_path / "habits").state.reader == tree.state_of(asked)
+    assert made == [True, True, True, False, False, False]  # one more than the memory is deep: it is not the first ever
+    assert status(tmp_path / "habits").chain == tree
+    with reader(own, relearn=True) as anew:
+        learn(anew)
+        assert anew.habits.stage == "fixed"
+    assert status(tmp_path / "habits").chain.depth == 1
+
+
+def test_the_promise_both_refuses_a_tree_before_anything_is_done(tmp_path):
+    tree = Chain(ROWS, NAMES, states=STATES)
+    words = "these habits remember 2 requests, and the promise `both` needs a Markov chain"
+    for start in (
+        lambda: connect_sync(tree, server="http://127.0.0.1:9", journal=tmp_path / "both", promise="both"),
+        lambda: onoff.plan(tree, 1),
+        lambda: Planner(tree, tmp_path / "plans"),
+    ):
+        with pytest.raises(ChainError, match=words):
+            start()
+    assert not list(tmp_path.iterdir())

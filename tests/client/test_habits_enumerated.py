@@ -33,6 +33,16 @@ def learned(n, requests):
     return public, state
 
 
+def stated(chain, requests):
+    """Public state and state of a reader with this chain after private requests, as many as the memory is deep."""
+    public, state = PublicState(Habits(chain, "known")), State(unsettled=chain.depth - 1)
+    for request in requests:
+        begun = begin_past(state, public, request, ON, None)
+        public, state = begun.public, finish(begun.state)
+    assert public.rows is not None
+    return public, state
+
+
 class Streams:
     """All queries of a client with the given statuses, and how likely each is with everything that is hidden."""
 
@@ -46,8 +56,8 @@ class Streams:
         return self.steps[key]
 
     def follow(self, public, state, statuses):
-        """`readers` has what is hidden, the last request and the client's state, with the chance of them."""
-        self._follow(public, {((), state.reader, state): 1.0}, statuses)
+        """`readers` has what is hidden and the client's state, with the chance of them. What is hidden are states."""
+        self._follow(public, {((), state): 1.0}, statuses)
 
     def _follow(self, public, readers, statuses):
         self.stages.add(public.habits.stage)
@@ -57,13 +67,14 @@ class Streams:
         everything = public.asks_for_all(statuses[0])
         step = None if everything else self.prepared(public.rows)
         after, laws = {}, {}
-        for (secret, last, state), chance in readers.items():
-            for request, p in enumerate(public.habits.chain.P[last]):
-                hidden = (*secret, request if statuses[0] else None)
-                for query, share, begun in draws(public, state, request, statuses[0], step):
+        chain = public.habits.chain
+        for (secret, state), chance in readers.items():
+            for request, p in enumerate(chain.P[state.reader]):
+                hidden = (*secret, chain.step[state.reader, request] if statuses[0] else None)
+                for query, share, begun in draws(public, state, request, statuses[0], step) if p else ():
                     known, found = after.setdefault(query, (begun.public, {}))
                     assert begun.public.as_dict() == known.as_dict(), "what is public tells of a request"
-                    key = hidden, request, finish(begun.state)
+                    key = hidden, finish(begun.state)
                     found[key] = found.get(key, 0.0) + chance * p * share
                     law = laws.setdefault(hidden, {})
                     law[query] = law.get(query, 0.0) + chance * p * share
@@ -119,6 +130,23 @@ def test_a_private_request_before_the_first_use_of_a_chain_leaves_full_sets_alon
             streams.follow(*learned(2, (0, 1, 0)), (ON, *statuses))
     assert streams.stages == {"fixed", "all"}
     assert streams.worst == 0
+
+
+DEEP = np.array([[0.7, 0.3], [0.4, 0.6], [0.1, 0.9], [0.8, 0.2]])
+TREES = {
+    "two deep": Chain(DEEP, weight=[3, 4, 5, 6], states=[(0,), (1,), (0, 1), (1, 1)]),
+    "three deep": Chain(DEEP[[0, 1, 2, 3, 0]], weight=[3] * 5, states=[(0,), (1,), (0, 0), (0, 0, 0), (1, 0)]),
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_habits_with_memory_are_fitted_again_from_public_states_alone(name):
+    tree, streams = TREES[name], Streams()
+    with patch.object(rules, "FEW", 0):  # wherever it may be
+        for statuses in product((OFF, ON), repeat=3):
+            streams.follow(*stated(tree, [0] * tree.depth), (OFF, *statuses))
+    assert streams.worst < SMALL
+    assert len(streams.chains) > 2
 
 
 def counts_into_private(self, request, private, counts, honest=PublicState.after_everything):

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from clikit import call
 from onoff import Chain, OnoffError, follows
@@ -15,9 +16,11 @@ from onoff.client.journal import Journal
 from onoff.client.protocol import begin_both, finish
 from onoff.logs import follow
 from onoff.logs.follow import Piece, predictors, read_journal_requests, read_log_requests
-from onoff.testing import chains
+from onoff.testing import chains, trees
 from sampling import examples
 
+# After a, b always comes a, after b alone whatever: a chain would not see it.
+MEMORY = Chain([[0.5, 0.5], [0.5, 0.5], [1, 0]], ("a", "b"), states=[(0,), (1,), (0, 1)])
 EVEN = Chain(np.full((4, 4), 0.25), tuple("abcd"))
 
 
@@ -26,24 +29,32 @@ def nearly_even(n, rng):
     return Chain(rng.dirichlet(np.full(n, 20.0), n))
 
 
+def states_of(chain, path):
+    """The state before each request but the first, from all requests before it."""
+    return np.array([chain.state_of(path[:t]) for t in range(1, len(path))])
+
+
+def piece(chain, path):
+    return Piece(chain.P, states_of(chain, path), path[:-1], path[1:], np.ones(len(path) - 1, bool))
+
+
 def paths(chain, steps):
     """Every possible path from source 0, with its probability."""
     for rest in product(range(chain.n), repeat=steps):
         path = np.array([0, *rest])
-        chance = float(np.prod(chain.P[path[:-1], path[1:]]))
+        chance = float(np.prod(chain.P[states_of(chain, path), path[1:]]))
         if chance:
             yield path, chance
 
 
 @pytest.mark.long
 @settings(max_examples=examples(8), deadline=None)
-@given(chains(max_sources=3))
+@given(st.one_of(chains(max_sources=3), trees(2, 3)))
 def test_no_predictor_expects_to_gain(chain):
     """The expected capital of each is 1 on all paths, or less: rare requests below 2^-1075 have a float of 0."""
     expected = {}
     for path, chance in paths(chain, 7 if chain.n == 2 else 5):
-        piece = Piece(chain.P, path[:-1], path[:-1], path[1:], np.ones(len(path) - 1, bool))
-        for number, (_, _, ratio) in enumerate(predictors(piece)):
+        for number, (_, _, ratio) in enumerate(predictors(piece(chain, path))):
             expected[number] = expected.get(number, 0.0) + chance * float(np.prod(ratio))
     assert len(expected) > 60
     assert max(expected.values()) < 1 + 1e-9
@@ -56,7 +67,7 @@ def test_the_weights_of_the_predictors_sum_to_1_and_do_not_depend_on_the_request
         listed = []
         for size in (2, 7, 500):
             path = chain.simulate(size, rng)
-            found = predictors(Piece(chain.P, path[:-1], path[:-1], path[1:], np.ones(size - 1, bool)))
+            found = predictors(piece(chain, path))
             listed.append([(what, weight) for what, weight, _ in found])
         assert listed[0] == listed[1] == listed[2]
         assert sum(weight for _, weight in listed[0]) == pytest.approx(1)
@@ -66,14 +77,14 @@ def alarms(chain, steps, rate):
     return sum(chance for path, chance in paths(chain, steps) if follows(chain, path, false_alarms=rate).refuted)
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, 3, "memory"])
 def test_alarms_on_all_paths_together_are_as_rare_as_stated_and_a_cheat_would_be_seen(n, monkeypatch):
     """Ville's inequality, by enumeration. The cheat gains whatever comes: its q sums to 1.3."""
-    chain = Chain(np.random.default_rng(n).dirichlet(np.full(n, 0.7), n))
+    chain = MEMORY if n == "memory" else Chain(np.random.default_rng(n).dirichlet(np.full(n, 0.7), n))
     for rate in (0.8, 0.5, 0.2):
-        assert alarms(chain, 7 if n == 2 else 4, rate) <= rate
+        assert alarms(chain, 4 if n == 3 else 7, rate) <= rate
     monkeypatch.setattr(follow, "predictors", lambda piece: [("everything", 1.0, np.full(len(piece.x), 1.3))])
-    assert alarms(chain, 7 if n == 2 else 4, 0.8) > 0.8
+    assert alarms(chain, 4 if n == 3 else 7, 0.8) > 0.8
 
 
 @pytest.mark.parametrize("slips", [0.0, 0.1])
@@ -120,6 +131,31 @@ def test_one_request_that_the_chain_calls_impossible_is_enough():
     assert "the chain calls 1 of them impossible" in found.words()
     tiny = Chain([[1 - 1e-300, 1e-300], [0.5, 0.5]])
     assert follows(tiny, [0, 1] * 20).refuted  # and nothing overflows
+
+
+def test_requests_of_habits_with_memory_are_tested_by_the_rows_of_their_states():
+    """Planted: rows of the last request alone. They accept what is impossible, and refute a faithful reader."""
+    faithful = MEMORY.simulate(400, np.random.default_rng(3))
+    assert not follows(MEMORY, faithful).refuted
+    assert follows(Chain(MEMORY.P[:2], MEMORY.names), faithful).refuted
+    found = follows(MEMORY, [0, 0, 1, 1])
+    assert (found.impossible, found.found_at) == (1, 4)
+    assert follows(MEMORY, [1, 1, 0, 0]).impossible == 0
+    with_break = follows(MEMORY, [0, 0, 1, 1], begins=[2])  # what came before the break is no context
+    assert (with_break.tested, with_break.impossible) == (2, 0)
+
+
+@given(trees(3, 3), st.lists(st.integers(0, 2), min_size=1, max_size=12), st.sets(st.integers(1, 11), max_size=3))
+def test_the_states_are_those_of_each_sequence_alone(chain, path, begins):
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            follow, "predictors", lambda piece: seen.append(piece) or [("nothing", 1.0, np.ones(len(piece.x)))]
+        )
+        follows(chain, path, begins=begins)
+    starts = [max(b for b in (0, *begins) if b <= t) for t in range(len(path))]
+    expected = [chain.state_of(path[starts[t] : t + 1]) for t in range(len(path) - 1)]
+    assert [z for piece in seen for z in piece.state.tolist()] == expected
 
 
 def test_nothing_is_said_where_another_sequence_begins():

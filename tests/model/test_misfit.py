@@ -23,10 +23,10 @@ from onoff.audit.clients import Announced
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.logs import region
 from onoff.model import misfit as module
-from onoff.model.misfit import aligned, check, information_bound, misfit
+from onoff.model.misfit import aligned, check, information_bound, misfit, refined, requests_until_refit, stream_misfit
 from onoff.model.requests import lags_of
 from onoff.past import PastState
-from onoff.testing import dense
+from onoff.testing import dense, trees
 from sampling import examples
 
 pairs = st.integers(2, 3).flatmap(lambda n: st.tuples(dense(n), dense(n), st.sampled_from([0.0, 0.02, 0.3, 1.0])))
@@ -172,6 +172,71 @@ def test_the_law_of_the_last_private_request_is_that_of_its_step():
     assert found.holds
     assert found.misfit.distances[-1] == pytest.approx(expected, rel=1e-9)
     assert abs(float(uniform @ misfit(true, used, 1)) - expected) > 0.001
+
+
+# Habits with memory
+
+TREES = st.one_of(trees(2, 2), trees(2, 3), dense(2))
+
+
+def smooth(chain):
+    return Chain(0.9 * chain.P + 0.1 / chain.n, chain.names, None, chain.states)
+
+
+def sums_by_histories(true, used, statuses, start):
+    """d_t: the sum of E TV of the rows given all requests before, over the OFF steps since the last ON step."""
+    law, total, sums = {(x,): p for x, p in enumerate(start)}, 0.0, [0.0]
+    for private in statuses[1:]:
+        rows = [(chance, true.P[true.state_of(h)], used.P[used.state_of(h)]) for h, chance in law.items()]
+        total = 0.0 if private else total + sum(chance * np.abs(p - q).sum() / 2 for chance, p, q in rows)
+        sums.append(total)
+        law = {(*h, x): c * p for h, c in law.items() for x, p in enumerate(true.P[true.state_of(h)])}
+    return sums
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(TREES, TREES, st.sampled_from(["1000", "10100"]), st.booleans())
+def test_with_memory_the_bound_sums_the_distances_of_rows_given_all_requests_before(true, used, text, hidden):
+    """Also where the true habits have other states than the client's: a deeper server's chain, for example."""
+    used, statuses, start = smooth(used), parse_statuses(text), np.array([0.3, 0.7])
+    zeros = [0.0] * len(statuses)
+    found = stream_misfit(true, used, False, hidden, statuses, start, zeros, [1.0] * len(statuses))
+    sums = sums_by_histories(true, used, statuses, start)
+    assert found.distances == pytest.approx(sums, abs=1e-9)
+    before = [0.0 if private else d for private, d in zip(statuses, [0.0, *sums], strict=False)]
+    assert found.allowed == pytest.approx([a + (a if hidden else b) for a, b in zip(sums, before, strict=True)])
+    assert all(d <= a * (1 + 1e-9) for d, a in zip(found.distances, found.anywhere, strict=True))
+
+
+@given(TREES, TREES)
+def test_habits_with_the_states_of_both_are_the_same_habits(one, other):
+    for chain, split in zip((one, other), refined(one, other), strict=True):
+        assert set(split.states) == {*one.states, *other.states}
+        for path in product(range(2), repeat=5):
+            assert (split.P[split.state_of(path)] == chain.P[chain.state_of(path)]).all()
+
+
+@given(TREES, TREES, st.integers(1, 5))
+def test_the_past_bound_of_a_region_of_habits_with_memory_holds_for_those_in_it(one, other, most):
+    true, used = refined(one, other)
+    radii = np.abs(true.P - used.P).sum(axis=1) / 2
+    _, bounds = region.region_bounds(used, radii, most)
+    means = [np.linalg.matrix_power(true.moves, s) @ radii for s in range(most)]
+    sums = [np.zeros(len(radii)), *np.cumsum(means, axis=0)]
+    for (before, after), bound in zip(pairwise(sums), bounds, strict=True):
+        assert (np.minimum(1.0, after + before) <= bound + 1e-11).all()
+
+
+def test_with_more_states_a_chain_of_as_many_requests_lasts_for_fewer():
+    assert [requests_until_refit(1000, 10, states) for states in (0, 10, 40)] == [400, 400, 200]
+
+
+def test_what_memory_makes_impossible_is_named_and_names_in_another_order_are_turned():
+    used = Chain([[0.5, 0.5], [0.5, 0.5], [1, 0]], ("a", "b"), states=[(0,), (1,), (0, 1)])
+    with pytest.raises(OnoffError, match="impossible that 'b' follows 'a' -> 'b', but it happens"):
+        check(Chain([[0.5, 0.5], [0.9, 0.1]], ("a", "b")), used)
+    turned = Chain([[0.5, 0.5], [0.5, 0.5], [0, 1]], ("b", "a"), states=[(0,), (1,), (1, 0)])
+    assert aligned(turned, used) == used
 
 
 def fitted(true, steps, rng, smoothing=1.0):

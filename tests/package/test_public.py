@@ -25,7 +25,8 @@ README = (ROOT / "README.md").read_text()
 
 PUBLIC = {
     "Bounds", "Chain", "Client", "Fit", "HttpTransport", "Message", "OnoffError", "OnoffTransport", "Plan", "Planner",
-    "Posterior", "Settings", "bounds", "connect", "connect_sync", "errors", "fit", "follows", "plan",
+    "Posterior", "Settings", "bounds", "connect", "connect_sync", "errors", "fit", "follows",
+    "httpx_transport", "plan",
 }  # fmt: skip
 
 

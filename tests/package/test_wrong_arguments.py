@@ -23,6 +23,7 @@ from onoff import (
     connect_sync,
     fit,
     follows,
+    httpx_transport,
     plan,
 )
 from onoff.logs.fit import FitOptions
@@ -94,6 +95,9 @@ def calls(tmp_path_factory):
         "OnoffTransport": [(OnoffTransport, {"url": "http://127.0.0.1:1", "token": "x", **limits})],
         "connect": [(connect, door), (connect, {"chain": CHAIN, "urls": URLS, "journal": place / "j"})],
         "connect_sync": [(connect_sync, door)],
+        "httpx_transport": [
+            (httpx_transport, {"client": connect(urls=URLS, journal=place / "j"), "private": None, "others": None})
+        ],
         "Settings": [(Settings, door)],
     }  # fmt: skip
 

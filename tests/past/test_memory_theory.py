@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import product
+from itertools import product, takewhile
 
 import pytest
 
@@ -22,6 +22,7 @@ from exactstreams import (
     query_laws,
     random_tree,
     stream_law,
+    widest,
 )
 
 CASES = [  # sources, depth, seed, all states, sensitive sources, steps
@@ -161,6 +162,56 @@ def test_the_referee_sees_mutants(mutant):
         client = habits.client(statuses, mutant)
         leaks.append(largest_distance(stream_law(habits.moves, statuses, client.draw), statuses, frozenset()))
     assert max(leaks) > Fraction(1, 20)
+
+
+# When habits may change
+
+
+class Swapping(Reference):
+    """Uses wrong rows until the right ones take their place: right after the first step that `may` see."""
+
+    def since(self, queries):
+        """The step whose rows are the first right ones; None before the change."""
+        ends = range(2, len(queries) + 1)
+        return next((end for end in ends if self.may(self.statuses[:end], queries[:end])), None)
+
+    def filtered(self, queries):
+        right, self.P = self.P, self.P if self.since(queries) is not None else self.wrong
+        try:
+            return super().filtered(queries)
+        finally:
+            self.P = right
+
+
+def leak_after_the_change(may):
+    habits, wrong = Habits(2, 2, 1, True, zeros=False), Habits(2, 2, 2, True, zeros=False)
+    worst, changes = Fraction(0), 0
+    for later in product((True, False), repeat=4):
+        statuses = (True, False, *later)
+        client = habits.client(statuses, Swapping)
+        client.wrong, client.may = wrong.moves, may
+        joint = stream_law(habits.moves, statuses, client.draw)
+        for t in range(2, len(statuses)):
+            for queries, laws in query_laws(joint, statuses, frozenset(), t).items():
+                if client.since(queries) is not None:
+                    changes += 1
+                    worst = max(worst, widest(law for _, law in laws.values()))
+    assert changes > 20
+    return worst
+
+
+def singles(statuses, queries):
+    """How many of the last queries had one source, each made OFF."""
+    run = takewhile(lambda step: not step[0] and len(step[1]) == 1, zip(statuses[::-1], queries[::-1], strict=True))
+    return len(list(run))
+
+
+def test_after_the_change_nothing_is_left_of_wrong_rows_if_the_state_was_public():
+    assert leak_after_the_change(lambda statuses, queries: statuses[-1] or singles(statuses, queries) >= 2) == 0
+
+
+def test_a_change_after_one_query_of_one_source_keeps_wrong_beliefs():
+    assert leak_after_the_change(lambda statuses, queries: singles(statuses, queries) == 1) > 0.01
 
 
 # Theorem 3

@@ -298,3 +298,16 @@ def test_nothing_is_counted_from_sets_or_into_private_requests():
         habits = habits.asked(query, private)
     assert habits.transitions.sum() == 0
     assert habits.asked((1,), False).transitions[2, 1] == 1
+
+
+def test_with_memory_transitions_are_counted_by_state_and_only_where_singles_tell_it():
+    states = [(0,), (1,), (0, 1), (1, 0)]
+    tree = Chain(np.full((4, 2), 0.5), weight=[9] * 4, states=states)
+    habits, counted = Habits(tree, "known"), []
+    for query in [(0,), (1,), (1,), (0, 1), (1,), (1,), (0,), (0,)]:
+        habits = habits.asked(query, private=len(query) > 1)
+        counted = [(states[z], x) for z, x in np.argwhere(habits.transitions)]
+    # 0 and 1 alone may come after anything; 0, 1 may not: that is its own state.
+    assert sorted(counted) == [((0, 1), 1), ((1,), 0), ((1, 0), 0)]
+    assert habits.bets == 3
+    assert habits.run == (0, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from dataclasses import replace
 
@@ -170,37 +169,3 @@ def test_where_most_contexts_need_no_flow_a_bad_one_is_still_found():
     masses[1 + largest] -= masses[0]
     with pytest.raises(PlanError, match="not realisable"):
         replace(made, law=Law.of_sets((others, *made.sets), masses, large.n)).verify()
-
-
-def test_links_in_a_strangers_directory_lead_nowhere(tmp_path):
-    """What the planner keeps beside the plans is not written to a file of the user's that a link names."""
-    chain = random_chain("dense", 4, 3)
-    where = PlanStore(chain, tmp_path / "plans", make=False).directory
-    where.mkdir(parents=True)
-    for name in (f"{chain.fingerprint}.chain", "grid.json", "lock", "log"):
-        (tmp_path / f"precious {name}").write_text("precious")
-        (where / name).symlink_to(tmp_path / f"precious {name}")
-    with Planner(chain, tmp_path / "plans") as planner:
-        assert wait(planner, 1, 60).scheme != "race"
-        assert planner.trouble is None
-    assert [file.read_text() for file in tmp_path.glob("precious *")] == ["precious"] * 4
-    assert not any(file.is_symlink() for file in where.iterdir())
-
-
-@pytest.mark.parametrize("name", ["grid.json", "lock", "log", "chain"])
-def test_a_pipe_in_the_place_of_what_describes_the_plans_keeps_nobody_waiting(tmp_path, name):
-    chain = random_chain("dense", 4, 3)
-    store = PlanStore(chain, tmp_path / "plans")
-    file = store.directory / (f"{chain.fingerprint}.chain" if name == "chain" else name)
-    file.unlink(missing_ok=True)
-    os.mkfifo(file)
-    store.make()
-    assert not file.exists() or file.is_file()
-    assert PlanStore.open(store.directory).chain == chain
-
-
-def test_a_pipe_among_the_plans_is_no_plan(tmp_path):
-    store = PlanStore(random_chain("dense", 4, 3), tmp_path / "plans")
-    os.mkfifo(store.path(1))
-    store.path(2).symlink_to("/dev/zero")
-    assert store.lags() == {}

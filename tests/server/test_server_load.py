@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import os
 import resource
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
@@ -19,7 +22,7 @@ import pytest
 
 from onoff.server import limits
 from onoff.server.app import Application, Settings
-from onoff.server.limits import QueryReader, send_answer
+from onoff.server.limits import send_answer
 from onoff.server.run import UNREAD_MILLISECONDS, reserved
 from onoff.server.store import open_store
 from onoff.wire import Catalogue, QueryMessage
@@ -178,34 +181,6 @@ def test_an_answer_that_is_not_read_in_time_is_broken_off(monkeypatch):
     assert sent[-1]["more_body"]
 
 
-def test_of_queries_that_come_in_part_the_oldest_gives_way_if_they_hold_too_much():
-    async def receive():
-        if asyncio.current_task() in begun:
-            await asyncio.Event().wait()
-        begun.add(asyncio.current_task())
-        return {"type": "http.request", "body": bytes(40), "more_body": True}
-
-    async def last():
-        return {"type": "http.request", "body": b"whole"}
-
-    async def run():
-        reader = QueryReader(100)
-        tasks = []
-        for _ in range(4):
-            tasks.append(asyncio.create_task(reader.read(receive, 1000)))
-            await asyncio.sleep(0.01)
-        assert [task.done() for task in tasks] == [True, True, False, False]
-        assert [task.exception().reason for task in tasks[:2]] == ["too-many-queries"] * 2
-        assert await reader.read(last, 1000) == b"whole"
-        for task in tasks[2:]:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert reader._held == 0
-
-    begun = set()
-    asyncio.run(run())
-
-
 def test_a_long_catalogue_is_sent_in_parts_too(tmp_path):
     """Of many sources it has megabytes. 200 connections that did not read it would hold all of it, 200 times."""
     catalogue = Catalogue(tuple(f"{i:0200}" for i in range(1000)), 8)
@@ -239,6 +214,36 @@ def test_a_server_that_may_open_few_files_closes_idle_connections_for_those_who_
             assert busy(process.pid) - spent < 0.5, "the server spins"
         process.terminate()
         assert "connections are open" in process.stderr.read()
+
+
+ALONE = """
+import asyncio
+from onoff.server.limits import connection_limit
+from onoff.server.run import reserved, served, stop_event, url_of
+from starlette.responses import Response
+
+async def main():
+    with reserved("127.0.0.1", 0) as listening:
+        async with served(Response("well"), listening, connection_limit()):
+            stop = stop_event()
+            print(url_of(listening), flush=True)
+            await stop.wait()
+
+asyncio.run(main())
+"""
+
+
+def test_connections_that_arrive_all_at_once_do_not_take_the_files_of_a_proxy_or_page():
+    """They wait while the process is stopped. Its loop is that of asyncio, which would accept all before it counts."""
+    command = ["prlimit", "--nofile=256:256", sys.executable, "-c", ALONE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        url = process.stdout.readline().strip()
+        os.kill(process.pid, signal.SIGSTOP)
+        with idle(int(url.rpartition(":")[2]), 1000):
+            os.kill(process.pid, signal.SIGCONT)
+            assert healthy(url)
+            process.terminate()
+            assert "out of system resource" not in process.stderr.read()
 
 
 def test_a_limit_of_files_that_is_too_low_is_an_error(tmp_path):

@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import stat
 import time
+from hashlib import blake2b
+from itertools import islice
 
 import httpx
 import pytest
@@ -111,11 +113,17 @@ def test_a_full_bucket_forgets_the_stream_that_was_used_least_recently_whatever_
 
 @pytest.mark.parametrize("tables", [1, 2])
 def test_streams_that_a_stranger_chooses_do_not_push_out_another(tmp_path, tables):
-    """Numbers alike in their first bits, or in any others, fall into buckets that a secret of the table chooses."""
+    """Numbers alike in some bits, or in their hash, fall into buckets that a secret of the table chooses."""
+
+    def bucket(stream):
+        return int.from_bytes(blake2b(bytes.fromhex(stream), digest_size=4).digest()) % streams._BUCKETS
 
     async def run():
         opened = [FileStreams(str(tmp_path / "streams")) for _ in range(tables)]  # as several processes do
         assert await opened[0].admit(ONE, 5, b"a")
+        hashed = (name for i in range(2**20) if bucket(name := f"{i:032x}") == bucket(ONE))
+        for name in islice(hashed, 40):
+            assert await opened[-1].admit(name, 5, b"a")
         for i in range(400):
             assert await opened[-1].admit(f"{ONE[:24]}{i:08x}", 5, b"a")
             assert await opened[-1].admit(f"{i:08x}{ONE[8:]}", 5, b"a")

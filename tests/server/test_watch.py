@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -77,6 +78,34 @@ def test_a_file_that_is_too_long_or_gone_leaves_the_message_as_it_was(directory,
     assert messages(store) == {"news": b"old news", "sports": b"old sports"}
     [record] = caplog.records
     assert record.message == f"{directory / 'news'}: not published: 17 bytes, --length is 16"
+
+
+def test_a_change_of_equal_size_is_seen_though_its_old_date_is_put_back(directory, store):
+    watcher, before = Watcher(directory, store), (directory / "news").stat()
+    watcher.look()
+    watcher.look()
+    (directory / "news").write_bytes(b"new news")
+    os.utime(directory / "news", ns=(before.st_atime_ns, before.st_mtime_ns))
+    watcher.look()
+    assert watcher.look() == 2
+    assert messages(store)["news"] == b"new news"
+
+
+def test_a_file_that_cannot_be_read_is_reported_once_and_published_when_it_can(directory, store, caplog, monkeypatch):
+    def refuse(path, *arguments, honest=os.open):
+        if path == directory / "news":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return honest(path, *arguments)
+
+    watcher = Watcher(directory, store)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        assert [watcher.look() for _ in range(4)] == [None, 1, None, None]
+    assert messages(store) == {"sports": b"old sports"}
+    [record] = caplog.records
+    assert record.message == f"{directory / 'news'}: not published: cannot be read (Permission denied)"
+    assert watcher.look() == 2
+    assert messages(store)["news"] == b"old news"
 
 
 def test_the_files_of_a_directory_are_its_sources(directory):

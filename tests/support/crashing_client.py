@@ -36,8 +36,8 @@ import onoff.client.rollback
 import onoff.files
 import onoff.past.habits
 from onoff.apps.cli.app import main as command_line
-from onoff.client.client import Message
 from onoff.client.connect import connect
+from onoff.client.message import Message
 from onoff.client.transports.http import Connection, Connections
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.client.transports.web import HttpTransport
@@ -169,10 +169,11 @@ async def play(order) -> None:
     onoff.past.habits.FEW = order.get("few", 10)  # transitions of a source that make a chain
     transport = OnoffTransport(order["server"]) if "server" in order else HttpTransport(order["urls"])
     planner = Pairs(chain) if chain is not None and "plans" not in order else None
-    planner = Planner(chain, order["plans"]) if "plans" in order else planner
     kept = {key: order[key] for key in ("promise", "sensitive", "record") if key in order}
     if kept.get("promise") == "past":
         planner = None
+    elif "plans" in order:
+        planner = Planner(chain, order["plans"])
     received = os.open(order["received"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def deliver(message: Message) -> None:

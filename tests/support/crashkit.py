@@ -18,6 +18,11 @@ from serverprocess import ServerProcess
 NAMES = ("news", "sports", "science", "weather")
 BODIES = {name: f"the latest about {name}".encode() for name in NAMES}
 CHAIN = Chain([[0.4 if x == y else 0.2 for y in range(4)] for x in range(4)], NAMES)
+LONGER = [(0, 1), (3, 3), (3, 2), (2, 0), (0, 3), (3, 1)]
+TREE = Chain(
+    [*CHAIN.P, *([0.1 + 0.6 * (y == place % 4) for y in range(4)] for place in range(len(LONGER)))],
+    NAMES, states=[(0,), (1,), (2,), (3,), *LONGER],
+)  # fmt: skip
 ON, OFF = True, False
 
 

@@ -62,7 +62,8 @@ class HabitsStatus:
     def words(self, journal: str | Path) -> str:
         """What it means, and what to do with this journal."""
         again = (
-            f"to learn anew, add `--relearn --journal {shlex.quote(str(journal))}` once to `get` or `proxy`: "
+            "to learn anew, add `--relearn` once to `onoff proxy`, or to "
+            f"`onoff get --journal {shlex.quote(str(journal))}`: "
             "what is learned then tells a little about the request that was private last"
         )
         match self.stage:
@@ -78,7 +79,8 @@ class HabitsStatus:
                     "is asked, else everything is asked for to the end"
                 )
             case "known":
-                return "queries are drawn with the chain, which is fitted again from what the server sees"
+                gain = f"a better model gains {self.bits:.2f} bits a request"
+                return f"queries are drawn with the chain, and the fuse is whole: {gain}"
             case _ if self.blown:
                 return (
                     f"your requests DO NOT FOLLOW the chain (a better model gains {self.bits:.1f} bits a request), so "

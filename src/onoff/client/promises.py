@@ -267,7 +267,7 @@ def checked_promise(
         raise OnoffError(f"{what} a chain: give --chain (chain=...); until you have one, the promise 'all' hides all")
     if promise == "both":
         assert chain is not None
-        chain.without_memory("the promise `both`")
+        chain.without_memory()
     if given and promise == "both":
         raise OnoffError(
             "the promise 'both' knows no sensitive sources: leave them out and switch privacy ON and OFF, or take the "

@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from onoff.client.disk import Step as Row
 from onoff.client.disk import check_is_journal, connect_to_read, explained, newest_chain, read_meta
-from onoff.client.habits import HabitsStatus
+from onoff.client.habits import HabitsStatus, chain_of_row
 from onoff.client.journal import read_public
 from onoff.client.memory import Memory
 from onoff.client.protocol import State
@@ -45,7 +46,7 @@ class Snapshot:
 class Totals:
     """Sums over the finished steps; `lags` counts the steps of each lag.
 
-    `downloaded` is how many messages their queries held, and `cost` how many their laws expected.
+    `downloaded` counts the messages in their queries, `cost` those their laws expected, `single` the queries of one.
     """
 
     steps: int
@@ -55,6 +56,7 @@ class Totals:
     cost: float
     attempts: int
     lags: dict[int, int]
+    single: int
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Totals:
@@ -67,14 +69,16 @@ class Totals:
             sum(row.cost for row in done),
             sum(row.attempts for row in done),
             dict(sorted(Counter(row.lag for row in done).items())),
+            sum(len(row.query) == 1 for row in done),
         )
 
 
 @dataclass(frozen=True)
 class Account(Snapshot):
-    """What a journal says, with sums over all its steps."""
+    """What a journal says, with sums over all its steps, and over those that ended since midnight."""
 
     totals: Totals
+    today: Totals
 
 
 @dataclass(frozen=True)
@@ -119,13 +123,34 @@ def snapshot(path: str | Path) -> Snapshot:
 def account(path: str | Path) -> Account:
     """Read a journal with its sums, without locking or changing it."""
     with _reading(path) as (database, found):
-        return Account(**vars(found), totals=Totals.of(map(Row.of_row, read_rows(database, "steps"))))
+        rows = list(map(Row.of_row, read_rows(database, "steps")))
+    midnight = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    today = (row for row in rows if row.ended is not None and row.ended >= midnight)
+    return Account(**vars(found), totals=Totals.of(rows), today=Totals.of(today))
 
 
 def message_lengths(path: str | Path) -> dict[int, int]:
     """The bytes of the newest body of each source that was ever received whole, by its index in the chain."""
     with _reading(path) as (database, _):
         return {row["source"]: row["length"] for row in read_rows(database, "members")}
+
+
+def used_chain(path: Path) -> Chain | None:
+    """The newest chain that a server has seen at work: an answered query was drawn from it. A stated one needs none.
+
+    None if there is no such chain, or only from before the habits were learned anew.
+    """
+    with _reading(path) as (database, found):
+        rows = map(Row.of_row, read_rows(database, "steps"))
+        drawn = [row.step for row in rows if row.plan == "past" and row.bytes is not None]
+        newer = found.state.step + 1
+        for row in reversed(list(read_rows(database, "chains"))):
+            if not row["matrix"]:
+                return None
+            if any(row["step"] <= step < newer for step in drawn):
+                return chain_of_row(row, found.memory.known_chain(path).names)
+            newer = row["step"]
+        return None if found.memory.chain is None else found.memory.known_chain(path)
 
 
 def has_pending(path: Path, chain: str | None) -> bool | None:

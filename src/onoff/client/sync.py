@@ -10,51 +10,51 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from onoff.client.client import NOT_OPEN, Client, Message
+from onoff.client.client import NOT_OPEN, Client
 from onoff.client.connect import Settings, with_settings
 from onoff.client.habits import HabitsStatus
+from onoff.client.message import Message
 from onoff.client.protocol import look_one_ahead
 from onoff.errors import SessionError
 
 Result = TypeVar("Result")
+Inner = TypeVar("Inner", bound=AbstractAsyncContextManager[object])
 
 
-class SyncClient:
-    """A `Client` whose methods wait. Use it in `with`, or call `open` and, at the end, `close`.
+class LoopThread(Generic[Inner]):
+    """A client, or what uses one, open in the event loop of a thread of its own. Use it in `with`."""
 
-    A call that is interrupted (Ctrl-C) leaves its request pending, as with a `Client`: `resume` finishes it.
-    """
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, inner: Inner) -> None:
+        self._inner = inner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(name="onoff-client", daemon=True)
         self._closing, self._gate = threading.Lock(), threading.Lock()
 
     def open(self) -> Self:
-        """Learn what the server offers and open the journal."""
+        """Start the thread and open what is used there."""
         if self._loop is not None:
             raise SessionError("the client is open already: use it, or make another one with another journal")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="onoff-client", daemon=True)
         self._thread.start()
         try:
-            self._wait(self._client.__aenter__())
+            self.wait(self._inner.__aenter__())
         except BaseException:
             self._end()
             raise
         return self
 
     def close(self) -> None:
-        """Close the client. A request that is under way stays pending. In a process that was forked, do nothing."""
+        """Close it. A request that is under way stays pending. In a process that was forked, do nothing."""
         with self._closing:  # of two that close it the second finds it closed
             if self._loop is None or not self._thread.is_alive():
                 return
             try:
-                self._wait(self._client.__aexit__(None, None, None))
+                self.wait(self._inner.__aexit__(None, None, None))
             finally:
                 self._end()
 
@@ -66,34 +66,7 @@ class SyncClient:
     ) -> None:
         self.close()
 
-    def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
-        """As `Client.get`."""
-        return self._wait(self._client.get(source, next, private))
-
-    def resume(self, last: bool = False) -> Message:
-        """As `Client.resume`."""
-        return self._wait(self._client.resume(last))
-
-    def play(self, items: Iterable[tuple[str, bool]]) -> Iterator[Message]:
-        """As `Client.play`. Between two of its requests other threads may make theirs, if the promise is "past"."""
-        for request in look_one_ahead(items, self._client.journal.promise):
-            yield self._wait(self._client.ask(*request))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The sources."""
-        return self._client.chain.names
-
-    @property
-    def habits(self) -> HabitsStatus | None:
-        """As `Client.habits`."""
-
-        async def look() -> HabitsStatus | None:
-            return self._client.habits
-
-        return self._wait(look())
-
-    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Have it done in the client's thread. If this thread is interrupted, so is the work."""
         with self._gate:  # what is begun before the end is ended by it, and nothing is begun after
             if self._loop is None or not self._thread.is_alive():  # a fork has no thread but its own
@@ -114,6 +87,40 @@ class SyncClient:
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
         loop.close()
+
+
+class SyncClient(LoopThread[Client]):
+    """A `Client` whose methods wait. Use it in `with`, or call `open` and, at the end, `close`.
+
+    A call that is interrupted (Ctrl-C) leaves its request pending, as with a `Client`: `resume` finishes it.
+    """
+
+    def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
+        """As `Client.get`."""
+        return self.wait(self._inner.get(source, next, private))
+
+    def resume(self, last: bool = False) -> Message:
+        """As `Client.resume`."""
+        return self.wait(self._inner.resume(last))
+
+    def play(self, items: Iterable[tuple[str, bool]]) -> Iterator[Message]:
+        """As `Client.play`. Between two of its requests other threads may make theirs, if the promise is "past"."""
+        for request in look_one_ahead(items, self._inner.journal.promise):
+            yield self.wait(self._inner.ask(*request, decided=True))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sources."""
+        return self._inner.chain.names
+
+    @property
+    def habits(self) -> HabitsStatus | None:
+        """As `Client.habits`."""
+
+        async def look() -> HabitsStatus | None:
+            return self._inner.habits
+
+        return self.wait(look())
 
 
 async def _cancelled() -> None:

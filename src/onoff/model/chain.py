@@ -158,7 +158,7 @@ class Chain:
             found = np.unique(self.step[found, x])
         return int(found[0]) if len(found) == 1 else None
 
-    def without_memory(self, what: str) -> Self:
+    def without_memory(self, what: str = "the promise `both`") -> Self:
         """The chain itself. Raises `ChainError` if it has memory, which `what` cannot take."""
         if self.depth > 1:
             words = f"these habits remember {self.depth} requests, and {what} needs a Markov chain"
@@ -169,13 +169,13 @@ class Chain:
         """P^k, with a small relative error (`onoff.model.powers.power`) in every entry that does not underflow."""
         if not is_whole(k):
             raise ChainError(f"the exponent is {k!r}: a whole number of at least 0 is needed", value=k)
-        return products.power(self.without_memory("a power").P, k)
+        return products.power(self.without_memory().P, k)
 
     def posterior(self, lag: int) -> Posterior:
         """p(request | last, next) at this lag, in floats."""
         from onoff.model.posterior import Posterior
 
-        return Posterior(self.without_memory("the promise `both`"), lag)
+        return Posterior(self.without_memory(), lag)
 
     def stationary(self) -> Floats:
         """The distribution of states with pi `moves` = pi. Raises `NotUnique` if there is more than one closed class.

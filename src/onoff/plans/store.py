@@ -15,7 +15,6 @@ import fcntl
 import hashlib
 import json
 import secrets
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,8 +27,6 @@ from onoff.plans import file as planfile
 from onoff.plans.plan import Plan
 from onoff.types import is_whole
 
-WRITTEN = ("grid.json", "lock", "log")  # beside the plans and their chain
-
 
 def default_directory() -> Path:
     """Where plans are kept unless told otherwise: the user's cache."""
@@ -41,7 +38,7 @@ class PlanStore:
 
     def __init__(self, chain: Chain, directory: Path | None = None, *, make: bool = True) -> None:
         """The directory is made if it is not there; with `make=False` nothing is, and plans can only be read."""
-        self.chain = checked_chain(chain)
+        self.chain = checked_chain(chain).without_memory()
         self.directory = Path(directory or default_directory()).absolute() / _name(chain.fingerprint)
         if make:
             self.make()
@@ -50,8 +47,6 @@ class PlanStore:
         """Make the directory and what describes it, where it is not there or damaged; `PlanError` if it cannot be."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for name in WRITTEN:
-                _clear(self.directory / name)
             keep(self.directory, self.chain)
         except (OSError, ChainError) as error:
             why = reason(error) if isinstance(error, OSError) else error
@@ -75,9 +70,7 @@ class PlanStore:
             number = file.name.removeprefix("lag-").removesuffix(".plan.json")
             if number.isdecimal():
                 with suppress(OSError):  # gone meanwhile
-                    status = file.stat()
-                    if stat.S_ISREG(status.st_mode):  # a pipe would keep us waiting for its writer
-                        found[int(number)] = status.st_mtime_ns
+                    found[int(number)] = file.stat().st_mtime_ns
         return found
 
     def load(self, lag: int) -> Plan:
@@ -131,11 +124,3 @@ class PlanStore:
 def _name(fingerprint: str) -> str:
     """The name of the directory for a chain."""
     return hashlib.sha256(fingerprint.encode()).hexdigest()[:32]
-
-
-def _clear(file: Path) -> None:
-    """Remove what a stranger may have put where we write: through a link we would hit another file, a pipe waits."""
-    with suppress(FileNotFoundError):
-        mode = file.lstat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            file.unlink()

@@ -58,14 +58,9 @@ class Law:
         """The sum of the masses."""
         return int(self.mass.sum())
 
-    def cost(self, lengths: Sequence[float] | None = None) -> Fraction:
-        """The expected number of messages, or the expected sum of their `lengths`, exactly."""
-        weights: list[Fraction | int] = (
-            [1] * self.member.shape[1] if lengths is None else [Fraction(c) for c in lengths]
-        )
-        per_source = whole_times(self.mass, self.member)  # exact: at most `total` each
-        total = sum(weight * int(units) for weight, units in zip(weights, per_source, strict=True))
-        return Fraction(total) / self.total
+    def cost(self) -> Fraction:
+        """The expected number of messages, exactly."""
+        return Fraction(sum(whole_times(self.mass, self.member).tolist()), self.total)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Law) and (self.sets, self.masses) == (other.sets, other.masses)

@@ -43,11 +43,6 @@ class Atom(NamedTuple):
         """Z = {zeta, x} of equation 44, sorted, with repetitions."""
         return tuple(sorted([self.owner, *map(int, self.others)]))
 
-    def source(self, context: int) -> int:
-        """Which source the context of this index yields."""
-        hits = np.flatnonzero(self.excepted == context)
-        return int(self.others[hits[0]]) if len(hits) else self.owner
-
 
 @dataclass(frozen=True, eq=False)
 class PaperScheme:
@@ -61,23 +56,6 @@ class PaperScheme:
     atoms: tuple[Atom, ...]
     remainder: Array
     full_mass: Any
-
-    def joint(self, context: int) -> Iterator[tuple[tuple[int, ...], int, Any]]:
-        """p(z, x | u) as triples (multiset z, source x, mass), for one context; a multiset may come repeatedly."""
-        for atom in self.atoms:
-            yield atom.multiset, atom.source(context), atom.mass
-        full = tuple(range(self.posterior.n))
-        for x in np.flatnonzero(self.remainder[context]):
-            yield full, int(x), self.remainder[context, x]
-
-    def sizes(self) -> Array:
-        """P(|Z| = l) for l = 1..n. Proposition 4: it equals theta."""
-        n = self.posterior.n
-        masses: Array = np.full(n, self.full_mass * 0, dtype=self.remainder.dtype)
-        for atom in self.atoms:
-            masses[len(atom.others)] += atom.mass
-        masses[n - 1] = self.full_mass  # an atom holds at most n - 1 sources
-        return masses
 
     def law(self) -> dict[tuple[int, ...], Any]:
         """The law of the query Q = Set(Z): sorted sets and their masses."""

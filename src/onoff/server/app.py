@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from onoff.errors import StoreError, WireError
 from onoff.server.frames import Board
-from onoff.server.limits import QueryReader, read_body, send_answer
+from onoff.server.limits import read_body, send_answer
 from onoff.server.parse import parse_publication, parse_query
 from onoff.server.problems import Problem, problem_of, unavailable
 from onoff.server.store import open_store
@@ -96,7 +96,7 @@ class Application(Starlette):
         self._transcript = Transcript(settings.transcript, self._catalogue.names) if settings.transcript else None
         self._board = Board(open_store(settings.store, self._catalogue, create=False))
         self._streams = open_streams(settings.store)
-        self._metrics, self._reader = Metrics(), QueryReader()
+        self._metrics = Metrics()
         self._direct = {("POST", QUERY): self._answer, ("GET", CATALOGUE): self._describe}
         routes: list[BaseRoute] = [
             Route(QUERY, self._health, methods=["POST"]),  # these two are for 405 to other methods alone
@@ -132,7 +132,7 @@ class Application(Starlette):
         """Answer a set of sources with their frames, joined; short ones where the reader holds the latest round."""
         self._admit_reader(headers)
         require_json(headers)
-        body = await self._reader.read(receive, self._catalogue.query_limit)
+        body = await read_body(receive, self._catalogue.query_limit)
         began = time.perf_counter()
         query = parse_query(body, self._catalogue)
         await self._admit(query, body)

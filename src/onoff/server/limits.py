@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -37,9 +37,6 @@ _UNSEEN_BYTES = 8 * HEAD_BYTES
 # A body is read to its end, up to here, before its request is refused: a sender that is cut off while sending sees a
 # broken connection instead of the reason.
 _PATIENCE_BYTES = 4 * 2**20
-
-# Queries that have come in part hold at most this much together.
-QUERY_BYTES = 256 * 2**20
 
 # A short answer is sent at once, which is faster. For a long one uvicorn takes the next part only when the connection
 # has room for it: an answer that nobody reads holds a few parts, and not its length.
@@ -232,58 +229,19 @@ def connection_limit() -> int:
     return found
 
 
-async def read_body(
-    receive: Receive, limit: int, first: Message | None = None, arrived: Callable[[int], None] = lambda _: None
-) -> bytes:
-    """The whole body of a request, or a `Problem` if it is longer than `limit`. `Room` ends bodies that are slow.
-
-    `first` is its first part, if that was received already. `arrived` is called with the size of each part that others
-    will follow.
-    """
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """The whole body of a request, or a `Problem` if it is longer than `limit`. `Room` ends bodies that are slow."""
     parts: list[bytes] = []
     size, more = 0, True
     while more:
-        event, first = first or await receive(), None
+        event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientDisconnect
         parts.append(event.get("body", b""))
         size, more = size + len(parts[-1]), event.get("more_body", False)
         if size > limit:
             raise Problem(413, "body-too-large", f"At most {limit} bytes are needed here.")
-        if more:
-            arrived(len(parts[-1]))
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-class QueryReader:
-    """Reads bodies of queries. If those that have come in part hold more than `most` bytes, the oldest is given up."""
-
-    def __init__(self, most: int = QUERY_BYTES) -> None:
-        self._most, self._held = most, 0
-        self._sizes: dict[asyncio.Timeout, int] = {}  # of bodies that have come in part, the oldest first
-
-    async def read(self, receive: Receive, limit: int) -> bytes:
-        """The whole body, or a `Problem`."""
-        first = await receive()
-        if not first.get("more_body"):  # as nearly always
-            return await read_body(receive, limit, first)
-        timeout = asyncio.timeout(None)
-        try:
-            async with timeout:
-                return await read_body(receive, limit, first, lambda size: self._hold(timeout, size))
-        except TimeoutError:
-            detail = "Too many queries have come in part only; send the whole of it at once."
-            raise Problem(503, "too-many-queries", detail, {"Retry-After": "1"}) from None
-        finally:
-            self._held -= self._sizes.pop(timeout, 0)
-
-    def _hold(self, timeout: asyncio.Timeout, size: int) -> None:
-        self._sizes[timeout] = self._sizes.get(timeout, 0) + size
-        self._held += size
-        while self._held > self._most:
-            oldest = next(iter(self._sizes))
-            self._held -= self._sizes.pop(oldest)
-            oldest.reschedule(0.0)
 
 
 async def send_answer(send: Send, frames: Sequence[bytes], kind: bytes) -> None:

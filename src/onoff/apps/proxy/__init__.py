@@ -1,7 +1,7 @@
 """`onoff proxy`: private requests for any program of this machine. `GET /NAME` is one step of one stream.
 
-`queue` makes the steps, one after the other, and knows nothing of HTTP. `guard` says who may ask, `responses` how a
-request is answered, `status_page` what the proxy says of itself. `app` puts them together.
+`onoff.client.queue` makes the steps, one after the other. `guard` says who may ask, `responses` how a request is
+answered, `status_page` what the proxy says of itself. `app` puts them together.
 """
 
 from onoff.extras import need

@@ -16,9 +16,11 @@ from starlette.types import Receive, Scope, Send
 
 from onoff.apps.proxy import status_page
 from onoff.apps.proxy.guard import is_outside_navigation, refusal
-from onoff.apps.proxy.queue import RequestQueue
 from onoff.apps.proxy.responses import error_response, message_response, text_response
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
+from onoff.client.message import Message
+from onoff.client.queue import RequestQueue
+from onoff.client.status import account
 from onoff.errors import JournalError, OnoffError
 from onoff.server.limits import connection_limit, read_body
 from onoff.server.problems import Problem
@@ -115,8 +117,8 @@ class Application:
             closing.cancel()
 
     async def _page(self) -> Response:
-        account = await asyncio.to_thread(status_page.read_account, self._queue.client)
-        text = status_page.render(self._queue, account, self._names, self._token)
+        found = await asyncio.to_thread(account, self._queue.client.path)
+        text = status_page.render(self._queue, found, self._names, self._token)
         return Response(text, headers=status_page.HEADERS, media_type="text/html")
 
     async def _privacy(self, request: Request) -> Response:

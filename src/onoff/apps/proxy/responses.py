@@ -4,9 +4,8 @@ A body comes from an untrusted origin but is served from ours, where our own pag
 carries a policy under which a browser treats it as a page of nowhere: no scripts, forms or frames. Nothing is loaded,
 and links that it has are those of a foreign page, which `guard` refuses.
 
-Programs ask again by themselves after some statuses (wget after 504, `curl --retry` and urllib3 after more of them).
-That would be a step which the origin has caused. So these are answered with 424, after which no program asks again.
-The header `Onoff-True-Status` and the body have the true one.
+A status after which programs ask again by themselves is not handed on (`onoff.client.queue`). The header
+`Onoff-True-Status` and the body have it.
 """
 
 from __future__ import annotations
@@ -19,20 +18,14 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from onoff.apps.proxy.queue import RETRY_SECONDS, NotBegun, TurnedAway
-from onoff.client.client import Message
-from onoff.errors import ContextError, OnoffError, RefusedByServer, TransportError
-from onoff.files import told
+from onoff.client.message import Message
+from onoff.client.queue import TRUE_STATUS, NotBegun, TurnedAway, explain, safe_status
+from onoff.errors import ContextError, RefusedByServer, TransportError
 from onoff.text import plain
 
 log = logging.getLogger("onoff.proxy")
-KEPT = "Your request is kept."
-NOT_BEGUN = "Your request is kept in the queue, and is made before those that come after it."
-AGAIN = f"The servers are asked again, unchanged, in {RETRY_SECONDS} seconds or with the next request."
 PIECE = 2**20  # bytes of a long body that are handed over at a time
 UNREAD_BYTES = 2**27  # of all bodies that are being handed over
-FAILED = 424  # in place of every status after which programs ask again
-NOT_OURS = (304, 407, 408, 421, 425, 429)  # about a connection, a condition or a pace, not about the source
 GUARD = {
     "content-security-policy": "default-src 'none'; sandbox; form-action 'none'; base-uri 'none'; "
     "frame-ancestors 'none'",
@@ -84,7 +77,7 @@ async def message_response(message: Message, method: str, held: list[str], broke
         return text_response(404, "nothing has been published for this source yet; the step was made")
     if safe_status(status) != status:
         words = plain(message.body) if kind == "text/plain" else ""
-        return text_response(status, f"the origin answered {status}; the step was made. {words}".rstrip())
+        return text_response(status, f"{message.error} {words}".rstrip())
     tag = await asyncio.to_thread(_tag, status, kind, message.body)
     made = "on" if message.private else "off"
     headers = {**GUARD, "etag": tag, "onoff-step": str(message.step), "onoff-status": made}
@@ -101,26 +94,14 @@ async def message_response(message: Message, method: str, held: list[str], broke
 
 def error_response(error: Exception) -> Response:
     """The answer where a step was not made, or not finished."""
-    status, words = 500, "the proxy made a mistake; its log has the details"
-    if isinstance(error, OnoffError | OSError):
-        words = told(error) if isinstance(error, OSError) else str(error)
+    status, cause = 500, error.__cause__ if isinstance(error, NotBegun) else error
     if isinstance(error, TurnedAway):
         status = 503
     elif isinstance(error, ContextError):
-        status, words = 409, f"{words}; no step was made"
-    elif isinstance(error, TransportError | NotBegun):
-        late = isinstance(error, NotBegun)
-        cause = error.__cause__ if late else error
-        if isinstance(cause, TransportError):
-            status, words = 502 if isinstance(cause, RefusedByServer) else 504, cause.facts  # the advice is for Python
-        end = "" if words.endswith((".", "?", "!")) else "."
-        words = f"{words}{end} {NOT_BEGUN if late else KEPT} {AGAIN}"
-    return text_response(status, words)
-
-
-def safe_status(status: int) -> int:
-    """The status that is handed on: one after which no program asks again by itself."""
-    return status if 200 <= status < 500 and status not in NOT_OURS else FAILED
+        status = 409
+    elif isinstance(cause, TransportError):
+        status = 502 if isinstance(cause, RefusedByServer) else 504
+    return text_response(status, explain(error))
 
 
 def text_response(status: int, words: str, headers: dict[str, str] | None = None) -> Response:
@@ -128,7 +109,7 @@ def text_response(status: int, words: str, headers: dict[str, str] | None = None
     text = words[:1].upper() + words[1:] if words.partition(" ")[0].isalpha() else words
     given = safe_status(status)
     if given != status:
-        text, headers = f"{text} [status {status}]", {**(headers or {}), "onoff-true-status": str(status)}
+        text, headers = f"{text} [status {status}]", {**(headers or {}), TRUE_STATUS: str(status)}
     return Response(f"{text}\n", given, {**GUARD, **(headers or {})}, "text/plain")
 
 

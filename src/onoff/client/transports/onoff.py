@@ -21,7 +21,7 @@ from onoff.errors import AFRESH, AnswerError, CatalogueError, RefusedByServer, S
 from onoff.text import refusal
 from onoff.wire import UNCHANGED_LENGTH, Catalogue, Frame, QueryMessage, Unchanged, decode_answer
 
-CATALOGUE_LIMIT = 32 * 2**20
+CATALOGUE_LIMIT = 16 * 2**20
 PROBLEM_LIMIT = 64 * 2**10  # of an answer that says why there are no frames
 RATE = 2**20  # bytes a second: what the full set needs at this rate is added to the deadline
 NONE = (0, b"")  # the version of what is not held
@@ -35,6 +35,8 @@ class OnoffTransport:
     `timeout` is for one read. `deadline` is for a whole answer, the same for every set (by default 120 seconds and
     what the full set needs at 1 MiB a second).
     """
+
+    notes = ""
 
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 10.0, deadline: float | None = None
@@ -66,7 +68,7 @@ class OnoffTransport:
         if status != 200:
             if status == 404:
                 raise RefusedByServer(
-                    f"{self.url} is not an onoff server: give the URLs of its sources instead (--urls)"
+                    f"{self.url} is not an onoff server: give a file with the URLs of its sources instead"
                 )
             raise _refusal(status, body, "the catalogue")
         try:

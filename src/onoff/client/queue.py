@@ -13,6 +13,10 @@ ON. A full set depends on nothing, and what is asked after it depends on it alon
 A program that got no message, because a server was slow or away, may ask again for the same source. The chain does not
 describe such a repetition, the servers have caused it, and two sets that both hold the source tell more than they may.
 So for every request whose program was told that it failed, or has gone away, one later request is made ON.
+
+Programs also ask again by themselves after some statuses (wget after 504, `curl --retry` and urllib3 after more of
+them). That would be a step which the origin has caused. So they get 424 in the place of these: no program asks again
+after it. The header `Onoff-True-Status` has the true one.
 """
 
 from __future__ import annotations
@@ -23,15 +27,22 @@ import logging
 from collections import deque
 from dataclasses import dataclass, replace
 
-from onoff.client.client import Client, Message
-from onoff.errors import JournalError, OnoffError, SourceError, TransportError
+from onoff.client.client import Client
+from onoff.client.message import Message
+from onoff.client.transports import fails
+from onoff.errors import ContextError, JournalError, OnoffError, SourceError, TransportError
 from onoff.files import told
 
 LONGEST = 128  # requests that wait
 RETRY_SECONDS = 60  # after which what could not be finished is tried again
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy, beside its two delays
-
+FAILED = 424  # in the place of every status after which programs ask again
+TRUE_STATUS = "onoff-true-status"
+KEPT = "Your request is kept."
+NOT_BEGUN = "Your request is kept in the queue, and is made before those that come after it."
+AGAIN = f"The servers are asked again, unchanged, in {RETRY_SECONDS} seconds or with the next request."
 PASSING = (TransportError, JournalError, OSError)  # a server that is away, a disk that is full
+ENDING = "no more requests are taken: the end has come. Ask again later"
 
 log = logging.getLogger("onoff.proxy")
 
@@ -46,10 +57,11 @@ class NotBegun(OnoffError):
 
 @dataclass(frozen=True)
 class _Request:
-    """A request that waits, with the status of the moment at which it came."""
+    """A request that waits, with the status of its arrival. `due`: one less of those to come is ON for that."""
 
     source: str
     private: bool
+    due: bool
     answer: asyncio.Future[Message]
 
 
@@ -83,7 +95,7 @@ class RequestQueue:
         self._closed = True
         due = self._full_sets_due
         for request in self._waiting:
-            self._fail(request, TurnedAway("the proxy is ending: ask again when it is back"))
+            self._fail(request, TurnedAway(ENDING))
         self._full_sets_due = due  # no sets were drawn for those who wait: one ON request is enough for all of them
         self._require_full_set(bool(self._waiting))
         self._waiting.clear()
@@ -119,17 +131,22 @@ class RequestQueue:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def submit(self, source: str) -> asyncio.Future[Message]:
-        """The message of a source, in the future. From here on its step will be made; `abandon` it if nobody waits."""
+    def submit(self, source: str, private: bool | None = None) -> asyncio.Future[Message]:
+        """The message of a source, in the future. From here on its step will be made; `abandon` it if nobody waits.
+
+        `private` says whether it is ON; None if the switch decides.
+        """
         if self._closed:
             self._require_full_set()
             self.client.journal.remember(gap=True)  # the end may have taken it back
-            raise TurnedAway("the proxy is ending: ask again when it is back")
+            raise TurnedAway(ENDING)
         if len(self._waiting) >= self._longest:
             self._require_full_set()
             raise TurnedAway(f"{self._longest} requests are waiting: ask again later")
-        private = self._private or (self._full_sets_due > 0 and not self._learns)
-        request = _Request(source, private, asyncio.get_running_loop().create_future())
+        due = self._full_sets_due > 0
+        asked = self._private if private is None else private
+        is_private = asked or (due and not self._learns)
+        request = _Request(source, is_private, due, asyncio.get_running_loop().create_future())
         self._full_sets_due = max(0, self._full_sets_due - 1)
         if self._full_sets_due == 0 and self.client.journal.memory.owed:
             with contextlib.suppress(JournalError):  # then a kill makes full sets due that were paid already
@@ -193,7 +210,7 @@ class RequestQueue:
             self._current.cancel()
             await asyncio.wait({self._current})
             if request is not None:
-                words = "the proxy has ended before the answer came: the request stays pending"
+                words = "the end has come before the answer: the request stays pending"
                 self._fail(request, TurnedAway(words))
             raise
         error = self._current.exception()
@@ -232,7 +249,7 @@ class RequestQueue:
         ready = journal.state
         try:
             # Not `get`: what the origin says instead of a message is an answer, too.
-            [message] = [message async for message in self.client.play([(request.source, request.private)])]
+            message = await self.client.ask(request.source, private=request.private)
         except Exception as error:
             if journal.state is not ready:
                 raise
@@ -240,7 +257,17 @@ class RequestQueue:
                 raise NotBegun(_words(error)) from error
             self._cover_gap()
             raise
+        if journal.state is ready and request.due:
+            self._pass_on()
         return message
+
+    def _pass_on(self) -> None:
+        """Let another request be ON in place of one that made no step, since the journal knew its failure."""
+        for place, waiting in enumerate(self._waiting):
+            if not (waiting.private or self._learns):
+                self._waiting[place] = replace(waiting, private=True, due=True)
+                return
+        self._full_sets_due += 1
 
     def _cover_gap(self) -> None:
         """Make the request after the one under way ON if it waits already. One to come is: who asked is told."""
@@ -261,10 +288,26 @@ class RequestQueue:
         self._unreachable = failed or (self._unreachable and error is not None)
 
 
+def safe_status(status: int) -> int:
+    """The status that a program gets: one after which none asks again by itself."""
+    return FAILED if fails(status) else status
+
+
+def explain(error: Exception) -> str:
+    """What a program is told whose step was not made, or not finished."""
+    words = _words(error)
+    if isinstance(error, ContextError):
+        return f"{words}; no step was made"
+    if isinstance(error, TransportError | NotBegun):
+        end = "" if words.endswith((".", "?", "!")) else "."
+        return f"{words}{end} {NOT_BEGUN if isinstance(error, NotBegun) else KEPT} {AGAIN}"
+    return words
+
+
 def _words(error: BaseException) -> str:
     if isinstance(error, OSError):
         return told(error)
     if isinstance(error, TransportError):
         return error.facts  # the queue itself finishes what is pending
-    own = f"an error of the proxy itself ({type(error).__name__}); its log has more"
+    own = f"an error of onoff itself ({type(error).__name__}); its log has more"
     return str(error) if isinstance(error, OnoffError) else own
