@@ -19,6 +19,7 @@ from onoff.logs.follow import read_log_requests
 from onoff.logs.journals import JournalRequests
 from onoff.logs.memory import Contexts, choose_depth, choose_states, compare, fit_contexts
 from onoff.logs.quality import estimate
+from onoff.logs.region import row_radii
 from sampling import examples
 
 N = 2
@@ -195,6 +196,22 @@ def test_the_best_contexts_come_first_with_all_that_a_tree_needs_for_them(monkey
     assert few[best]
     for states in (everything, few):
         Chain(found.rows[states], states=[found.runs[c] for c in np.flatnonzero(states)])  # or it is no tree
+
+
+def test_the_region_covers_true_habits_with_memory_by_what_came_in_each_state_itself():
+    """Planted: all that came after a context counts for its state, also where a longer context is the state."""
+    rng, covered, planted = np.random.default_rng(9), 0, 0
+    for _ in range(100):
+        true = markov(2, 2, rng)
+        walks = [(k % FOLDS, true.simulate(8, rng, start=k % 2).tolist()) for k in range(60)]
+        found = fitted(walks, depth=2)
+        used = Chain(found.rows, states=found.runs)
+        apart = np.abs(true.P - used.P).sum(axis=1) / 2
+        own = found.own_counts(np.full(len(found.runs), True))
+        covered += (apart <= row_radii(used, own)).all()
+        planted += (apart <= row_radii(used, found.counts)).all()
+    assert covered >= 90
+    assert planted < 50
 
 
 def write(walks, file):

@@ -26,7 +26,7 @@ from onoff.model.chain import Chain
 from onoff.model.misfit import is_too_small
 from onoff.types import Progress, Units, is_flag, is_number, is_whole, silent
 
-MOST = 1000  # sources: for more no plan is made, and 8 n^2 counts would not fit into memory
+MOST = 1000  # sources: for more no plan is made
 OTHER = "other"
 LARGEST = 1e300
 LEAST = 1e-3  # transitions that a row rests on, if nothing was counted and nothing is added
@@ -248,8 +248,7 @@ def _estimate(file: Path, log: _Counted, told: FitOptions, progress: Progress) -
     weight = np.maximum(contexts.weight[states], LEAST)
     if log.of_a_reader:  # how often each source was read is nobody's business
         weight = np.full(len(weight), weight.mean())
-    runs = [contexts.runs[place] for place in np.flatnonzero(states)]
-    chain = Chain(contexts.rows[states], log.names, weight, runs)
+    chain = contexts.chain(states, log.names, weight)
     counted = vars(log.sources) | vars(found)
     report = Report(
         **{field.name: counted[field.name] for field in fields(Report) if field.name in counted},

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.logs.count import FOLDS, Level
+from onoff.model.chain import Chain
 from onoff.model.tree import State
 from onoff.types import Floats, Mask, Units
 
@@ -80,6 +81,10 @@ class Contexts:
     @property
     def transitions(self) -> int:
         return int(self.counts[self.lengths == 1].sum())
+
+    def chain(self, states: Mask, names: Sequence[str], weight: Floats | None = None) -> Chain:
+        """Make the habits with these states."""
+        return Chain(self.rows[states], names, weight, [self.runs[place] for place in np.flatnonzero(states)])
 
     def own_counts(self, states: Mask) -> Units:
         """Count what came after each state where no longer one is a suffix of the requests before."""
