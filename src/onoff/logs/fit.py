@@ -21,7 +21,6 @@ from onoff.logs.count import MOST_WITH_MEMORY, Sources, Transitions, count_sourc
 from onoff.logs.engines import Columns, DuckDB, Engine, Spark, explained
 from onoff.logs.memory import AUTO, DEPTHS, Depth
 from onoff.logs.read import FORMATS, Log, ReadOptions, open_log
-from onoff.logs.region import Misfit, misfits
 from onoff.model.chain import Chain
 from onoff.model.misfit import is_too_small
 from onoff.types import Progress, Units, is_flag, is_number, is_whole, silent
@@ -31,7 +30,6 @@ OTHER = "other"
 LARGEST = 1e300
 LEAST = 1e-3  # transitions that a row rests on, if nothing was counted and nothing is added
 SOME = 20  # events: in a log with as many, some source comes twice
-SEED = 1  # of the chains that the counts leave plausible
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,6 @@ class Report:
     marginal_bits: float
     memory: int
     depths: tuple[Depth, ...]
-    misfit: tuple[Misfit, ...]
     verdict: str
 
 
@@ -264,7 +261,6 @@ def _estimate(file: Path, log: _Counted, told: FitOptions, progress: Progress) -
         marginal_bits=memory.marginal_bits(pairs),
         memory=chosen + 1,
         depths=depths,
-        misfit=misfits(chain, contexts.own_counts(states)[states], np.random.default_rng(SEED)),
         verdict=quality.verdict(depths[chosen].first_cost, n, transitions),
     )
     return Fit(chain, counts, report)

@@ -7,14 +7,13 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onoff.apps.cli.options import PLAN, AsJson, LogFormat, OneUser, SourceColumn, TimeColumn, TimeFormat, UserColumn
-from onoff.apps.cli.output import counted, note, print_json, print_table
+from onoff.apps.cli.output import note, print_json, print_table
 from onoff.apps.signals import interrupt_on_signals
 from onoff.errors import ChainError, LogError
 
@@ -205,7 +204,6 @@ def _print_report(report: Report, chain: Path) -> None:
     print_table("the log", ("", "number"), [(name, f"{number:,}") for name, number in rows.items() if number])
     _print_worth(report, chain)
     _print_depths(report)
-    _print_misfit(report)
     print(report.verdict)
     if is_too_small(report.transitions, report.n):
         return
@@ -243,21 +241,3 @@ def _print_depths(report: Report) -> None:
     print(f"least messages: of {report.n}, at the first OFF step after ON, by the promise past")
     print("the last column: how often such a server expects another request than these habits do; an OFF step tells it")
     print("at most twice the sum of that over the OFF steps since ON (total variation)")
-
-
-def _print_misfit(report: Report) -> None:
-    print("how much an OFF step tells if the true habits differ from this chain as far as the log allows")
-    print("(total variation: 0 is private, 1 tells everything; a bound at level 95 %, and an estimate)")
-    for row in report.misfit:
-        for step, bound, estimate in (
-            (f"past, OFF step {row.lag} after ON", row.past, row.past_estimate),
-            (f"both, OFF step at lag {row.lag}", row.both, row.both_estimate),
-        ):
-            if bound is None:
-                continue
-            # A bound is never rounded down.
-            proved = f"at most {ceil(1000 * bound) / 1000:.3f}" if bound < 1 else "nothing is proved"
-            print(f"  promise {step}: {proved}" + ("" if estimate is None else f"; about {estimate:.3f}"))
-    if any(max(row.both or 0, row.past) >= 1 for row in report.misfit):
-        few = counted(report.transitions, "transition")
-        print(f"  Where nothing is proved, {few} are too few: what OFF steps tell there is only estimated.")
