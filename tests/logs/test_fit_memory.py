@@ -15,10 +15,10 @@ from clikit import call
 from onoff import Chain, OnoffError, fit, follows
 from onoff.logs import journals, memory
 from onoff.logs.count import FOLDS, Level
+from onoff.logs.fit import estimate
 from onoff.logs.follow import read_log_requests
 from onoff.logs.journals import JournalRequests
 from onoff.logs.memory import Contexts, choose_depth, choose_states, compare, fit_contexts
-from onoff.logs.quality import estimate
 from sampling import examples
 
 N = 2

@@ -285,7 +285,7 @@ async def _play(
     client: Client, file: Path, items: list[tuple[str, bool]], delivery: Delivery, restart: bool
 ) -> tuple[PlayResult, list[Step]]:
     """Make the requests, and read their steps from the journal."""
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
     from onoff.client.play import play_file
     from onoff.client.status import Totals
 
