@@ -30,8 +30,7 @@ from onoff.apps.cli.options import (
     parse_sources,
     parse_switch,
 )  # fmt: skip
-from onoff.apps.cli.output import counted, note, print_json
-from onoff.apps.cli.read import note_new
+from onoff.apps.cli.output import counted, note, note_new, print_json
 from onoff.errors import CatalogueError, JournalLocked, OnoffError
 from onoff.files import make_directory, write_atomically
 
