@@ -32,7 +32,7 @@ print(int(counts.to_numpy().sum()))
 """
 FIT = """
 import sys, onoff
-report = onoff.fit(sys.argv[1], ram=sys.argv[2]).report
+report = onoff.fit(sys.argv[1], ram=sys.argv[2], memory="auto" if sys.argv[3:] else 1).report
 print(report.transitions)
 """
 
@@ -91,9 +91,10 @@ def main() -> None:
             maker.join()
             printed, *figures = measured(code, str(file), options.ram)
             rows.append([name, f"{events:,}", f"{int(printed):,}", *figures])
-    if options.msnbc:
-        printed, *figures = measured(FIT, options.msnbc, options.ram)
-        rows.append(["onoff fit, MSNBC", "4,698,794", f"{int(printed):,}", *figures])
+    for memory in ((), ("auto",)) if options.msnbc else ():
+        printed, *figures = measured(FIT, options.msnbc, options.ram, *memory)
+        name = " ".join(("onoff fit --memory", *memory) if memory else ("onoff fit",))
+        rows.append([f"{name}, MSNBC", "4,698,794", f"{int(printed):,}", *figures])
     headings = ["what", "events", "transitions", "seconds", "processor seconds", "peak GB"]
     show("Fitting (target: 100 million events within 4 GB)", headings, rows)
 

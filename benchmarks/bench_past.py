@@ -12,11 +12,12 @@ import argparse
 import random
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from bench_plan import msnbc
+from bench_plan import msnbc, page_views
 from common import dirichlet, peak_gigabytes, show
 from onoff import Chain, plan
 from onoff.past import PastState, Step
@@ -51,33 +52,61 @@ def main() -> None:
         costs, time_row = measured(name, chain, sensitive, steps, count, target)
         table.append(costs)
         times.append(time_row)
-    headings = ["chain", "n", "messages at step 1, 2, ...", "mean", "over bound", "worst stream", "announced, lag 1, 5",
+    headings = ["chain", "n", "messages at step 1, 2, ...", "mean", "over bound", "worst step", "announced, lag 1, 5",
                 "to reach"]  # fmt: skip
     show("Messages per request (past protected, nothing announced); over bound: to reach 1.02", headings, table)
     headings = ["chain", "n", "prepare ms", "worst", "worst wall", "draw ms", "advance ms", "contexts", "flows",
                 "to reach"]  # fmt: skip
     show("CPU time of a step (one thread), and the mean numbers of contexts and flows", headings, times)
-    flat(longest, options.long)
+    flat("one request is remembered", longest, options.long)
+    trees = [("random, 2", random_tree(100, 1100, 1.0), 1000)]
+    if longest.n == 17 and options.file is not None and options.file.suffix == ".zip":
+        trees.insert(0, (f"{options.file.stem}, 2", order_two(options.file), 60))
+        flat("two requests are remembered", trees[0][1], options.long)
+    remembered(trees)
 
 
 def read(file: Path) -> Chain:
     return Chain.load(file) if file.suffix in (".json", ".csv") else msnbc(file)
 
 
+def order_two(file: Path, strength: float = 20.0) -> Chain:
+    """Habits that remember two pages: counts after each pair, with the row of the second as `strength` views more."""
+    chain, counts = msnbc(file), np.zeros((17, 17, 17))
+    for pages in page_views(file):
+        np.add.at(counts, (pages[:-2], pages[1:-1], pages[2:]), 1)
+    rows = (counts + strength * chain.P) / (counts.sum(axis=2, keepdims=True) + strength)
+    pairs = product(range(17), repeat=2)
+    return Chain([*chain.P, *rows.reshape(-1, 17)], states=[*((x,) for x in range(17)), *pairs])
+
+
+def random_tree(n: int, states: int, concentration: float) -> Chain:
+    """Random habits with so many states, pairs among them; the rows of pairs are near those of their last source."""
+    rng = np.random.default_rng(1)
+    pairs = [divmod(int(pair), n) for pair in rng.choice(n * n, states - n, replace=False)]
+    rows = rng.dirichlet(np.full(n, concentration), n)
+    longer = [rng.dirichlet(n * concentration * rows[last]) for _, last in pairs]
+    return Chain([*rows, *longer], states=[*((x,) for x in range(n)), *pairs])
+
+
 def stream(
-    chain: Chain, steps: int, seed: int, sensitive: tuple[int, ...] = ()
+    chain: Chain, steps: int, seed: int, sensitive: tuple[int, ...] = (), run: int = 0
 ) -> Iterator[tuple[PastState, Step, list[float]]]:
-    """A private request, uniform, then open ones: each state, step, and seconds.
+    """A private request, uniform, then open ones: each state, step, and seconds. Now and then comes a `run` of private
+    ones.
 
     They are the CPU seconds to prepare, draw and advance, and last those on the wall to prepare. On a busy machine only
     the first three say something about the engine.
     """
     rng = random.Random(seed)
     state = PastState.start(chain, sensitive)
-    request = rng.randrange(chain.n)
-    context = state.context(request, None, True)
+    reader = rng.choice([z for z, home in enumerate(state.joined) if home >= 0])
+    context = state.context(reader, None, True)
     for _ in range(steps):
-        request = rng.choices(range(chain.n), chain.P[request].tolist())[0]
+        for _ in range(run if rng.random() < 0.1 else 0):
+            reader, state = int(chain.step[reader, rng.randrange(chain.n)]), state.after_full_set()
+            context = state.context(reader, None, True)
+        request = rng.choices(range(chain.n), chain.P[reader].tolist())[0]
         wall, clock = time.perf_counter(), [time.process_time()]
         step = state.prepare()
         clock.append(time.process_time())
@@ -87,7 +116,8 @@ def stream(
         after = state.advance(step, query)
         clock.append(time.process_time())
         yield state, step, [*np.diff(clock).tolist(), wall]
-        context, state = after.context(request, context, False), after
+        reader = int(chain.step[reader, request])
+        context, state = after.context(reader, context, False), after
 
 
 def measured(
@@ -103,10 +133,10 @@ def measured(
     scheme = "optimal" if chain.n <= 30 else "comb"
     announced = " ".join(f"{plan(chain, lag, scheme).cost:.1f}" for lag in (1, 5))
     over = f"{costs.sum() / bounds.sum():.4f}"
-    worst = f"{(costs.sum(axis=1) / bounds.sum(axis=1)).max():.4f}"
+    worst = f"{(costs / bounds).max():.4f}"
     slow = {17: "20", 100: "200"}.get(chain.n, "")
     flows = np.mean([0 if step.encoders is None else step.encoders.groups for one in found for _, step, _ in one])
-    contexts = np.mean([len(state.rows) for one in found for state, *_ in one])
+    contexts = np.mean([len(state.contexts) for one in found for state, *_ in one])
     label = f"{name} ({len(found)} streams)"
     prepare, draw, advance, wall = (seconds[:, :, i] for i in range(4))
     return (
@@ -116,21 +146,42 @@ def measured(
     )  # fmt: skip
 
 
-def flat(chain: Chain, steps: int) -> None:
+def remembered(trees: list[tuple[str, Chain, int]]) -> None:
+    """Streams of 200 steps with private runs now and then: the time of a step, and how far a law is from its bound.
+
+    The step after a run of private requests is prepared once, before.
+    """
+    rows: list[list[object]] = []
+    for name, chain, target in trees:
+        found = list(stream(chain, 200, 1, run=chain.depth + 1))
+        most = len(found[0][0].contexts)
+        first = max(1e3 * clock[0] for state, _, clock in found if len(state.contexts) == most)
+        later = [(1e3 * clock[0], 1e3 * clock[2]) for state, _, clock in found if len(state.contexts) < most]
+        contexts = max(len(state.contexts) for state, *_ in found if len(state.contexts) < most)
+        over = max(step.cost / step.lower_bound for _, step, _ in found)
+        prepare, advance = np.array(later).T
+        times = first, float(np.median(prepare)), float(prepare.max()), float(advance.max())
+        rows.append([name, chain.n, f"{most}, {contexts}", *times, float(over), target])
+    headings = ["habits", "n", "contexts at first, later", "first ms", "later ms", "worst", "advance worst",
+                "over bound, worst", "to reach"]  # fmt: skip
+    show("Habits with memory: CPU time of a step; over bound: to reach 1.02", headings, rows)
+
+
+def flat(name: str, chain: Chain, steps: int) -> None:
     """One journal of many steps, never ON again, with two sensitive sources: time, memory and roundings stay flat."""
     rows: list[list[object]] = []
     part: list[tuple[float, int, float, float]] = []
     total = 0.0
     for t, (state, step, clock) in enumerate(stream(chain, steps, 1, HEALTH_AND_LIVING), start=1):
         total += step.rounding
-        part.append((1e3 * sum(clock[:3]), len(state.rows), step.cost, step.rounding))
+        part.append((1e3 * sum(clock[:3]), len(state.contexts), step.cost, step.rounding))
         if t % (steps // 5) == 0:
             ms, contexts, cost, rounding = np.array(part).T
             rows.append([t, float(np.median(ms)), float(ms.max()), int(contexts.max()), float(cost.mean()),
                          float(rounding.max()), total, peak_gigabytes()])  # fmt: skip
             part = []
     headings = ["steps", "ms a step", "worst", "contexts at most", "messages", "rounding at most", "sum", "peak GB"]
-    show(f"One stream of {steps} steps, {chain.n} sources, two of them sensitive", headings, rows)
+    show(f"One stream of {steps} steps, {chain.n} sources, two of them sensitive; {name}", headings, rows)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, Plan, plan
@@ -114,16 +115,20 @@ def real(file: Path) -> list[object]:
     ]
 
 
-def msnbc(file: Path) -> Chain:
-    """The chain of the page views: counts of transitions, plus one."""
+def page_views(file: Path) -> list[NDArray[np.intp]]:
+    """What each visitor looked at."""
     if file.suffix == ".zip":
         with zipfile.ZipFile(file) as archive:
             text = archive.read(archive.namelist()[0]).decode()
     else:
         text = file.read_text()
+    return [np.array(line.split(), dtype=np.intp) - 1 for line in text.splitlines()[7:]]
+
+
+def msnbc(file: Path) -> Chain:
+    """The chain of the page views: counts of transitions, plus one."""
     counts = np.zeros((17, 17))
-    for line in text.splitlines()[7:]:
-        pages = np.array(line.split(), dtype=int) - 1
+    for pages in page_views(file):
         np.add.at(counts, (pages[:-1], pages[1:]), 1)
     return Chain.from_counts(counts)
 

@@ -228,13 +228,9 @@ class WireError(OnoffError, ValueError):
 
 
 class CatalogueError(WireError):
-    """The names, the message length or the document are not a catalogue.
-
-    `problems` has a line for each URL of a list that cannot be used.
-    """
+    """The names, the message length or the document are not a catalogue."""
 
     reason = "not-a-catalogue"
-    problems: tuple[str, ...] = ()
 
 
 class CatalogueMismatch(WireError):

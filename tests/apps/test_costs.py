@@ -23,7 +23,7 @@ from recordingserver import OnoffOrigin, RecordingServer
 
 ONOFF = Path(sys.executable).with_name("onoff")
 CHAIN = random_chain("dense", 3, 1)
-MEMORY = Chain([*CHAIN.P, [0, 0.2, 0.8], [1, 0, 0]], states=[(0,), (1,), (2,), (0, 1), (1, 1)])
+MEMORY = Chain([*CHAIN.P, [0, 0.2, 0.8], [0.5, 0.5, 0]], states=[(0,), (1,), (2,), (0, 1), (1, 1)])
 LENGTHS = {"0": 100.0, "1": 20.0, "2": 3.0}
 
 
@@ -41,7 +41,7 @@ def exactly(chain, sensitive, steps):
     return means
 
 
-@pytest.mark.parametrize(("chain", "sensitive"), [(CHAIN, ()), (CHAIN, (1,)), (MEMORY, ()), (MEMORY, (1,))])
+@pytest.mark.parametrize(("chain", "sensitive"), [(CHAIN, ()), (CHAIN, (1,)), (MEMORY, ()), (MEMORY, (2,))])
 def test_costs_of_the_promise_past_agree_with_those_of_all_queries(chain, sensitive):
     """4.5 standard errors at two steps: fails once in 60,000 runs of other seeds. 20 % more would be seen."""
     found = list(costs({"c": chain}, [1, 2, 3], sensitive=sensitive, effort=Effort(streams=150)))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from clientstreams import random_habits
 from onoff import Chain, plan
 from onoff.apps.page.beliefs import NONE, BothObserver, PageStep, PastObserver
 from onoff.apps.page.session import BothSession, PastSession, Wish
+from onoff.apps.page.state import Page
 from onoff.audit.files import read_log
 from onoff.errors import ChainError, ContextError, PlanError, SessionError
 from pageprocess import CHAIN, FULL, until
@@ -22,7 +25,7 @@ async def answered(session):
 
 
 def knows_all(session):
-    steps = len(session.history) + len([step for step in session.steps if step.bytes])
+    steps = len(session.history) + len(session.steps)
     return session.knowledge is not None and session.knowledge.steps == steps
 
 
@@ -88,6 +91,47 @@ def test_a_click_is_a_request_and_what_is_believed_about_it_never_changes_but_fo
     asyncio.run(story())
 
 
+def test_habits_with_memory_show_what_follows_the_last_requests_and_hidden_beliefs_stay():
+    habits = random_habits(3, np.random.default_rng(8))
+
+    async def story():
+        async with PastSession(habits) as session:
+            for source, private in zip("abcacbab", (True, False, False, False, True, False, False, False), strict=True):
+                session.ask(habits.names["abc".index(source)], private)
+                last = [step.wanted for step in session.steps] + [habits.index(wish.source) for wish in session.queue]
+                assert session.state()["habits"] == habits.P[habits.state_of(last[-2:])].tolist()
+            await answered(session)
+            assert session.state()["habits"] == habits.P[habits.state_of((0, 1))].tolist()
+            await session.lock("1", True)
+            assert session.state()["beginning"] == 3
+            for source in "010120":
+                session.ask(source, False)
+            await answered(session)
+            steps = [*session.history, *session.steps]
+            assert [step.lag for step in steps] == [0, 0, 1, 2, 0, 1, 2, 3, 0, 0, 0, 1, 2, 3]
+            assert session.knowledge.hidden
+            for hidden in session.knowledge.hidden:
+                assert hidden.ours.rows[3] == pytest.approx(hidden.ours.rows[1], abs=1e-9)
+            before, after = session.knowledge.sensitive.ours
+            assert after == pytest.approx(before, abs=1e-9)
+            assert max(hidden.naive.bits for hidden in session.knowledge.hidden) > 1e-3
+
+    asyncio.run(story())
+
+
+def test_a_page_of_habits_with_memory_has_no_plans_and_says_so():
+    async def story():
+        page = Page(random_habits(3, np.random.default_rng(8)), "habits")
+        with pytest.raises(ChainError, match="the promise `both` needs a Markov chain"):
+            await page.open_both()
+        page.past = SimpleNamespace(sensitive=(), state=dict)
+        await page._compute_costs()
+        assert set(page.costs) == {"past"}
+        assert "both`: it needs a Markov chain" in page.state()["unplanned"]
+
+    asyncio.run(story())
+
+
 def test_a_lock_begins_a_new_stream_keeps_the_history_and_no_query_tells_whether_something_sensitive_was_read():
     async def story():
         async with PastSession(CHAIN) as session:
@@ -112,7 +156,6 @@ def test_a_lock_begins_a_new_stream_keeps_the_history_and_no_query_tells_whether
             assert [step.private for step in session.steps] == [True, True, False, False, False]
             assert [step.made_private for step in session.steps[:2]] == [True, True]
             assert all(2 in step.saw for step in session.steps)
-            assert {step.times for step in session.steps} == {1}  # those of the stream before are not counted
             lines = read_log(session.server.transcript, CHAIN)
             assert [line.stream == first for line in lines] == [True] * 2 + [False] * 5
             found = session.knowledge.sensitive
@@ -145,7 +188,7 @@ def test_the_beliefs_are_those_about_the_recorded_laws_and_without_a_law_there_i
     record = tmp_path / "record"
     others = json.dumps({**line, "stream": "other", "step": 1, "law": {**openly, "masses": [3, 0, 0]}})
     record.write_text(f"{others}\n" + json.dumps({**line, "step": 1, "law": openly}) + "\n")
-    steps = [on(0), PageStep(1, False, False, 1, "past", 1, (1,), 1, 1)]
+    steps = [on(0), PageStep(1, False, False, 1, "past", 1, (1,), 1)]
     observer = PastObserver(CHAIN)
     observer.follow(record, "me", 0)
     [hidden] = observer.observe(steps).hidden
@@ -153,7 +196,7 @@ def test_the_beliefs_are_those_about_the_recorded_laws_and_without_a_law_there_i
     assert hidden.ours.rows[3] == pytest.approx(expected / expected.sum())
     assert hidden.ours == hidden.naive
     assert hidden.ours.bits > 0.1
-    steps.append(PageStep(2, False, False, 2, "past", 1, (1,), 1, 1))
+    steps.append(PageStep(2, False, False, 2, "past", 1, (1,), 1))
     with pytest.raises(PlanError, match="the law of step 2 is not on record"):
         observer.observe(steps)
     with record.open("a") as file:
@@ -162,7 +205,7 @@ def test_the_beliefs_are_those_about_the_recorded_laws_and_without_a_law_there_i
 
 
 def on(wanted, step=0):
-    return PageStep(step, True, False, 0, "everything", wanted, FULL, 1, 1)
+    return PageStep(step, True, False, 0, "everything", wanted, FULL, 1)
 
 
 # The promise both
@@ -235,7 +278,7 @@ def test_the_beliefs_are_about_the_queries_in_the_transcript():
     """Of a client that leaks, the same observer learns: here one whose plan is for another chain than its requests."""
     other = plan(Chain.symmetric(3, 0.05, ["a", "b", "c"]), 1)
     query = next(query for query in other.sets if query != FULL)
-    steps = [on(0), PageStep(1, False, False, 1, other.name, query[0], query, 1, 1)]
+    steps = [on(0), PageStep(1, False, False, 1, other.name, query[0], query, 1)]
     [flat] = BothObserver(CHAIN, [other]).observe(steps[:1]).hidden
     assert flat.ours.bits < 1e-12
     [leak] = BothObserver(CHAIN, [other]).observe(steps).hidden

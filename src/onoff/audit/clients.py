@@ -244,13 +244,13 @@ class Past:
 
     `start` is the engine's state after as many ON steps as its `chain` remembers requests. States have `prepare()`,
     `advance(step, query)`, `after_full_set()`, `context(state, context, private)`, `place` and `joined`; what they
-    prepare has `as_dict()`. Whatever is wrong is in `findings`.
+    prepare has `as_dict()`. Whatever is wrong is in `findings`; `context`, which is slow, is looked at if `checked`.
     """
 
     name, promises = "past", True
 
-    def __init__(self, start: Any, n: int, sensitive: Iterable[int] = ()) -> None:
-        self.n, self.sensitive, self.chain = n, tuple(sorted(sensitive)), start.chain
+    def __init__(self, start: Any, n: int, sensitive: Iterable[int] = (), checked: bool = True) -> None:
+        self.n, self.sensitive, self.chain, self._checked = n, tuple(sorted(sensitive)), start.chain, checked
         self.findings: list[Finding] = []
         self._start, self._full = start, Everything(n).on()
         self._ons: dict[tuple[int, ...], Step] = {}
@@ -290,7 +290,7 @@ class Past:
         return replace(
             step,
             lag=before.lag + 1,
-            comes=self._contexts(state, step.comes, private=before.lag == 0),
+            comes=self._contexts(state, step.comes, private=before.lag == 0) if self._checked else step.comes,
             rounding=rounding,
             since=before.since + rounding,
             exhibit=(state, ready),

@@ -50,15 +50,15 @@ class Part:
     masses: Masses
 
 
-def joint_law(parts: Sequence[Part], secret: Callable[[Label], object]) -> tuple[Joint, list[object]]:
-    """Pr[part, secret], and the secrets in their order."""
-    secrets = list(dict.fromkeys(secret(label) for part in parts for label in part.masses))
+def joint_law(parts: Sequence[Part], secret: Callable[[Label], object]) -> Joint:
+    """Pr[part, secret]."""
+    secrets = dict.fromkeys(secret(label) for part in parts for label in part.masses)
     column = {one: i for i, one in enumerate(secrets)}
     joint = np.zeros((len(parts), len(secrets)), dtype=object)
     for row, part in zip(joint, parts, strict=True):
         for label, mass in part.masses.items():
             row[column[secret(label)]] += mass
-    return joint, secrets
+    return joint
 
 
 def walk(
@@ -119,30 +119,3 @@ def in_units(rows: Floats) -> list[list[int]]:
     """Rows of floats, each divided by its exact sum, in units, rounded down."""
     exact = [[Fraction(p) for p in row] for row in rows.tolist()]
     return [[int(ONE * p / sum(row)) for p in row] for row in exact]
-
-
-def step_distance(chain: Chain, step: Step) -> Fraction:
-    """The most, over `last`, of the total variation between the laws of (next, query) and of (next) x (one fixed law).
-
-    The fixed law is what the encoder of some context sums to: a plan's own law, if the plan is one. All probabilities
-    are rounded down, so what is missing from their sums bounds their error; it is added.
-    """
-    n, P = chain.n, np.array(in_units(chain.P), dtype=object)
-    if len(step.sets) * n**2 > 10 * CELLS:
-        raise TooLarge("too many sets: take a smaller chain")
-    some = next(units for y in range(n) if (units := step.encoder(0, y)) is not None)
-    sums = (some if step.lag else some[:1]).sum(axis=0).astype(object)
-    fixed, worst = sums * ONE // sums.sum(), 0
-    for last in range(n):
-        now = (np.arange(n) == last).astype(int).astype(object) * ONE
-        for _ in range(step.lag):
-            now = (now[:, None] * P).sum(axis=0) >> BITS
-        joint = np.zeros((len(step.sets), n), dtype=object)
-        for y in range(n):
-            units = step.encoder(last if step.contexts > 1 else 0, y)
-            if units is not None:
-                rows = units.astype(object) * ONE // np.maximum(units.sum(axis=1), 1)[:, None]
-                joint[:, y] = ((now * P[:, y])[:, None] * rows).sum(axis=0) >> 2 * BITS
-        ideal = fixed[:, None] * ((now[:, None] * P).sum(axis=0) >> BITS) >> BITS
-        worst = max(worst, abs(joint - ideal).sum() + 2 * ONE - joint.sum() - ideal.sum())
-    return Fraction(int(worst), 2 * ONE)

@@ -23,7 +23,7 @@ from onoff.audit.law import Law, LawLine
 from onoff.audit.rules import due_steps
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
-from onoff.types import Units
+from onoff.types import Floats, Units
 
 
 def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Iterator[LawLine]:
@@ -52,7 +52,7 @@ def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine
     dues = due_steps(journal.steps, False, chain.depth, everything=(each.due for each in served))
     state, known = None, chain
     for step, due, then in zip(journal.steps, dues, served[1:], strict=True):
-        known = Chain(then.chain.P, chain.names, states=then.chain.states) if then.changed else known
+        known = _like(chain, then.chain.P) if then.changed else known
         if due.lag == 0 and (then.due or not due.counts):
             state = None
         elif due.lag == 0:
@@ -62,6 +62,11 @@ def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine
             yield law_line(step.step, ready.as_dict(), state.place, state.joined, chain.n)
             state = state.advance(ready, step.query) if step.query in ready.sets else None
         state = replace(state, chain=known) if state is not None and then.changed else state
+
+
+def _like(chain: Chain, P: Floats) -> Chain:
+    """The chain with other rows, or the Markov chain that was learned in its place."""
+    return Chain(P, chain.names, states=chain.states if len(P) == len(chain.P) else None)
 
 
 def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:

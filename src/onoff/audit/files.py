@@ -118,7 +118,7 @@ def read_journal(file: Path, chain: Chain | None) -> Journal:
     with readable(f"{file}: the promise of this journal cannot be read"):
         sensitive = tuple(sorted(whole(source, n) for source in json.loads(meta["sensitive"])))
         promise, learns = ("all", "past", "both").index(meta["promise"]), "note learning" in meta
-        chains = {row["step"]: read_chain(row, n) for row in noted} if chain is not None else {}
+        chains = {row["step"]: read_chain(row, chain) for row in noted} if chain is not None else {}
         return Journal(meta["identity"], ("all", "past", "both")[promise], sensitive, tuple(steps), chains, learns)
 
 

@@ -20,7 +20,6 @@ import json
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -41,26 +40,15 @@ UNKNOWN = Finding(UNCHECKED, "the chain that was learned is believed: requests t
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """A chain of a journal, over `states` of the reader: sequences of her last requests, single ones first.
+    """Habits of this `depth`: the request x in state z has the probability P[z, x] and leads to step[z, x].
 
-    The request x in state z has the probability P[z, x] and leads to step[z, x]. `weight` are the transitions that rows
-    rest on, None if the chain was stated as exact.
+    `weight` are the transitions that rows rest on, None if they were stated as exact.
     """
 
     P: Floats
-    states: tuple[tuple[int, ...], ...]
+    step: Units
+    depth: int
     weight: Floats | None = None
-
-    @property
-    def depth(self) -> int:
-        return len(self.states[-1])
-
-    @cached_property
-    def step(self) -> Units:
-        """[z, x]: the longest end of (z, x) that is a state."""
-        place, n = {state: z for z, state in enumerate(self.states)}, self.P.shape[1]
-        ends = [[(*state, x)[i:] for i in range(len(state) + 1)] for state in self.states for x in range(n)]
-        return np.array([next(place[end] for end in each if end in place) for each in ends]).reshape(-1, n)
 
     def known_state(self, run: Sequence[int | None]) -> int | None:
         """The state after these requests, whatever came before; None if that is open. A request may be unknown."""
@@ -70,17 +58,25 @@ class Recorded:
         return int(found[0]) if len(found) == 1 else None
 
 
-def read_chain(row: Mapping[str, Any], n: int) -> Recorded | None:
-    """Read a chain as a journal has it; None where a person has begun to learn anew."""
+def read_chain(row: Mapping[str, Any], chain: Chain) -> Recorded | None:
+    """Read what a journal made for this chain used: the same states, or those of a Markov chain that was learned.
+
+    None where a person has begun to learn anew.
+    """
     if not row["matrix"]:
         return None
-    states = (*((x,) for x in range(n)), *(tuple(map(int, state)) for state in json.loads(row["states"])))
-    P = np.frombuffer(b64decode(row["matrix"]), "<f8").reshape(len(states), n)
+    n, longer = chain.n, [list(state) for state in chain.states[chain.n :]]
+    like = Recorded(chain.P, chain.step, chain.depth) if json.loads(row["states"]) == longer else _first_order(n)
+    P = np.frombuffer(b64decode(row["matrix"]), "<f8").reshape(like.P.shape)
     weight = None if row["weight"] is None else np.array(json.loads(row["weight"]), np.float64)
-    sums = abs(P.sum(axis=1) - 1).max()
-    if not (P >= 0).all() or sums > 1e-9 or (weight is not None and weight.shape != (len(P),)):
+    if not (P >= 0).all() or abs(P.sum(axis=1) - 1).max() > 1e-9 or (weight is not None and weight.shape != (len(P),)):
         raise ValueError(f"the chain of step {row['step']} is none")
-    return Recorded(P, states, weight)
+    return replace(like, P=P, weight=weight)
+
+
+def _first_order(n: int) -> Recorded:
+    """A Markov chain before anything is known of habits."""
+    return Recorded(np.full((n, n), 1 / n), np.tile(np.arange(n), (n, 1)), 1)
 
 
 class Served(NamedTuple):
@@ -94,7 +90,7 @@ class Served(NamedTuple):
 def serve(chain: Chain, journal: Journal) -> tuple[list[Served], list[Finding]]:
     """Work out what serves every step of a journal made for this chain, and the one after them; and what is wrong."""
     stated = journal.chains.get(0)
-    made_for = Recorded(chain.P, chain.states, None if stated is None else stated.weight)
+    made_for = Recorded(chain.P, chain.step, chain.depth, None if stated is None else stated.weight)
     if journal.promise == "both":
         return [Served(made_for, False, False)] * (len(journal.steps) + 1), []
     learns = journal.learns or (0 in journal.chains and stated is None)  # told to learn anew before the first step
@@ -117,7 +113,7 @@ class Habits:
         self._recorded, self._sensitive = journal.chains, bool(journal.sensitive)
         self.stage, self.changed = stage, False
         self._known = True  # whether all requests that were noted are
-        self._begin(_unknown(stated) if stage == "learn" else stated)
+        self._begin(_first_order(stated.P.shape[1]) if stage == "learn" else stated)
 
     @property
     def asks_for_all(self) -> bool:
@@ -131,7 +127,7 @@ class Habits:
         self.changed = False
         if noted is None:
             self.stage, self._known = "learn", True
-            self._begin(_unknown(self.chain))
+            self._begin(_first_order(self.chain.P.shape[1]))
         elif due is None and following in self._recorded:
             if not self._known and self.stage == "learn":
                 yield UNKNOWN
@@ -206,13 +202,14 @@ class Habits:
     def _posterior(self, prior: Floats, weight: Floats) -> Recorded:
         """A chain of the same states, with the `prior` counted as `weight` transitions."""
         total = weight + self._counts.sum(axis=1)
-        return Recorded((weight[:, None] * prior + self._counts) / total[:, None], self.chain.states, total)
+        return replace(self.chain, P=(weight[:, None] * prior + self._counts) / total[:, None], weight=total)
 
     def _factors(self, state: int, y: int) -> Floats:
         """What each of three bets gains if y comes after this state."""
         mu, seen = self.chain.P[state], self._counts[state]
         order = 0.1 * mu
-        order[(self.chain.states[state][-1] + 1) % len(mu)] += 0.9
+        last = int((self.chain.step == state).any(axis=0).argmax())
+        order[(last + 1) % len(mu)] += 0.9
         laws = [(pull * mu + seen) / (pull + seen.sum()) for pull in (1.0, 0.1)]
         eps = 0.0
         if self.chain.weight is not None:
@@ -222,30 +219,21 @@ class Habits:
 
 
 def _factor(mu: Floats, nu: Floats, eps: float, y: int) -> float:
-    """nu[y] / mu[y] within lo and hi: sum (nu / hi - mu)+ = eps = sum (mu - nu / lo)+. 1 if nu is within eps of mu."""
+    """nu[y] / mu[y] within lo and hi: sum (nu / hi - mu)+ = eps = sum (mu - nu / lo)+. 1 if nu is within eps of mu.
+
+    Both sums are the largest over sets of sources, and sets of largest or least quotients attain them.
+    """
     possible = mu > 0
     mu, nu, quotient = mu[possible], nu[possible], nu[y] / mu[y]
-
-    def bound(low: float, high: float, side: float) -> float:
-        for _ in range(200):  # by halving: the sum falls in the bound on the one side, and grows on the other
-            middle = (low + high) / 2
-            above = np.maximum(side * (nu / middle - mu), 0.0).sum() > eps
-            low, high = (middle, high) if above == (side > 0) else (low, middle)
-        return (low + high) / 2
-
-    most = float((nu / mu).max()) + 1.0
     if np.maximum(nu - mu, 0.0).sum() <= eps:
         return 1.0
-    return float(np.clip(quotient, bound(1e-300, most, -1.0), bound(1e-300, most, 1.0)))
-
-
-def _unknown(chain: Recorded) -> Recorded:
-    """A chain of the same sources, before anything is known of habits: it remembers one request."""
-    n = chain.P.shape[1]
-    return Recorded(np.full((n, n), 1 / n), tuple((x,) for x in range(n)))
+    order = np.argsort(nu / mu)
+    least, most = ([law[way].cumsum() for law in (nu, mu)] for way in (order, order[::-1]))
+    low = min(top / (below - eps) for top, below in zip(*least, strict=True) if below > eps)
+    return float(np.clip(quotient, low, (most[0] / (most[1] + eps)).max()))
 
 
 def _equal(one: Recorded, other: Recorded) -> bool:
-    if one.weight is None or other.weight is None or one.states != other.states:
+    if one.weight is None or other.weight is None or one.P.shape != other.P.shape:
         return False
     return bool(np.abs(one.P - other.P).max() <= NEAR and np.abs(one.weight - other.weight).max() <= NEAR)

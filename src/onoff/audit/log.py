@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from onoff.audit import attack as bayesian
 from onoff.audit.attack import Attack, Seen, recorded_view
 from onoff.audit.bayes import View
-from onoff.audit.bets import Bets
 from onoff.audit.clients import Announced, has_table
 from onoff.audit.exhibits import law_digest, plan_laws, read_laws, remade_laws
 from onoff.audit.files import Journal, Line, Log, Step, read_journal, read_log
 from onoff.audit.habits import serve
 from onoff.audit.law import UNCHECKED, Finding, LawLine
+from onoff.audit.numbers import Bets, Repeats
 from onoff.audit.replay import Drawn, replay
 from onoff.audit.rules import due_steps
 from onoff.errors import OnoffError
@@ -182,15 +182,16 @@ def audit_log(
     laws = _Laws(chain, noted, exhibits, _sets(stream) if attacked else {})
     streams = {other.stream for other in known}
     beside = Beside(seen, noted, streams)
-    bets, further = Bets(), list(beside.findings(chain))
+    repeats, bets, further = Repeats(known), Bets(), list(beside.findings(chain))
     with one_thread(), progress("replaying")(len(noted.steps)) as advance:  # as clients make laws, to the last digit
 
         def watch(step: Step, drawn: Drawn) -> None:
             following = noted.steps[step.step + 1 : step.step + 2]
+            further.extend(repeats.check(step))
             further.extend(bets.check(step, drawn, following[0].request if following else None))
             advance()
 
-        found = replay(chain, noted, stream, laws, known, beside.begun, watch)
+        found = replay(chain, noted, stream, laws, beside.begun, watch)
     again = len(stream) - len({line.step for line in stream})
     unknown = sum(line.stream not in {noted.stream, *streams} for line in seen)
     gaps = {

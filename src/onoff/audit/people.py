@@ -18,7 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -43,16 +43,6 @@ Engine = Callable[[Chain, Sequence[int]], Any]  # `onoff.past.PastState.start`, 
 OWN = "the client's chain"  # a server
 RESAMPLES = 1000
 BATCH = 20  # people in one task for another process
-
-
-def switch_at_random(steps: int, rate: float, rng: np.random.Generator) -> list[bool]:
-    """Draw ON and OFF periods that know nothing of the requests: switched before a step with probability `rate`.
-
-    The first request is ON, as the client's rules want it; so is the last one, whose next request is not known.
-    """
-    private = [bool(on) for on in np.cumsum(rng.random(steps) < rate) % 2 == 0]
-    private[0] = private[-1] = True
-    return private
 
 
 def private_runs(steps: int, share: float, length: float, rng: np.random.Generator) -> list[bool]:
@@ -98,8 +88,8 @@ def replay(client: Client, chain: Chain, path: Path, private: Sequence[bool], rn
 def score(server: Chain, client: Chain, start: Floats, seen: Replay, hidden: Path) -> Score:
     """Hold a server's beliefs about the `hidden` steps against the truth, and sum up the figures."""
     found = infer(server, seen.private, seen.views.__getitem__, client=client, start=start)
-    if found.impossible:
-        raise OnoffError(f"step {found.impossible[0]}: the server's habits call the query impossible")
+    if found.silent:
+        raise OnoffError(f"step {found.silent[0]}: the server's habits call the query impossible")
     true = seen.path[hidden]
     rows = [table[hidden] for table in (found.prior, found.before, found.after)]
     chances = [row[np.arange(len(true)), true] for row in rows]
@@ -108,7 +98,7 @@ def score(server: Chain, client: Chain, start: Floats, seen: Replay, hidden: Pat
     sums: Score = {"requests": len(seen.path), "hidden": len(true), "messages": seen.messages}
     sums |= {"before": float(before.sum()), "after": float(after.sum()), "bits": float((before + after).sum())}
     sums |= {"moved": sum(map(divergence, rows[2], rows[1]))}
-    sums |= {"right_prior": right[0], "right_before": right[1], "right": right[2], "won": right[2] - right[0]}
+    sums |= {"right_prior": right[0], "right_before": right[1], "right": right[2]}
     return sums
 
 
@@ -135,8 +125,8 @@ class Leak:
     """What one server learned from one client about `hidden` requests of `people`: the means of `figures`, by name.
 
     Beside the figures of the module's first lines there are the shares of best guesses that are right by habits alone
-    (`right_prior`), from the queries before the request (`right_before`) and from all (`right`), and how many the
-    queries `won`; `messages` per request of a person, hidden or not.
+    (`right_prior`), from the queries before the request (`right_before`) and from all (`right`); `messages` per request
+    of a person, hidden or not.
     """
 
     client: str
@@ -186,7 +176,7 @@ class _Setting:
     split: Split = field(compare=False)
     plans: tuple[Any, ...] = field(compare=False)
     engine: Engine | None = field(compare=False)
-    statuses: Callable[..., list[bool]] = field(compare=False)  # of so many steps, with `rng`
+    statuses: tuple[float, float] = field(compare=False)  # share and mean length of private runs
     seed: int = field(compare=False)
 
 
@@ -195,7 +185,6 @@ def audit_people(
     plans: Sequence[Any] = (),
     engine: Engine | None = None,
     *,
-    switch: float = 0.3,
     share: float = 0.2,
     run: float = 3.0,
     seed: int = 1,
@@ -204,11 +193,11 @@ def audit_people(
 ) -> PeopleAudit:
     """Replay real sequences by our clients and by a naive one, and let servers attack that know more than the chain.
 
-    Without an `engine` the promise is `both`: our client draws from `plans`, at every lag the cheapest that fits, and
-    privacy is switched before a step with probability `switch`. With the engine (`onoff.past.PastState.start`) it is
-    `past`: a `share` of the requests is private, in runs of mean length `run`. Every client makes as many first
-    requests ON as it remembers, and one that must announce the last one. `jobs` processes attack; without `jobs`
-    joblib's configuration decides. After Ctrl-C the result is that of the people reached so far.
+    Without an `engine` the promise is `both`: our client draws from `plans`, at every lag the cheapest that fits. With
+    the engine (`onoff.past.PastState.start`) it is `past`. A `share` of the requests is private, in runs of mean length
+    `run`; besides, clients make as many first requests ON as they remember, and the last one if they must announce.
+    `jobs` processes attack; without `jobs` joblib's configuration decides. After Ctrl-C the result is that of the
+    people reached so far.
     """
     if not 0 < share < 0.9 or run < 1:
         raise OnoffError(f"a share of {share} in runs of {run}: give a share from 0 to 0.9 in runs of at least 1")
@@ -217,9 +206,7 @@ def audit_people(
     if engine is None and not plans:
         raise OnoffError("our client has no plans: give one for lag 1, and for others where they pay")
     people = split.attacked
-    both = engine is None
-    statuses = partial(switch_at_random, rate=switch) if both else partial(private_runs, share=share, length=run)
-    setting = _Setting(uuid4().hex, replace(split, attacked=[]), tuple(plans), engine, statuses, seed)
+    setting = _Setting(uuid4().hex, replace(split, attacked=[]), tuple(plans), engine, (share, run), seed)
     tasks = (delayed(_attack)(setting, i, people[i : i + BATCH]) for i in range(0, len(people), BATCH))
     parallel = Parallel(n_jobs=jobs, return_as="generator", batch_size=1, pre_dispatch="n_jobs")
     found, results = list[dict[Case, Score]](), parallel(tasks)
@@ -249,7 +236,7 @@ def _clients(setting: _Setting) -> list[tuple[str, Client, Chain]]:
     first = next(iter(chains.values()))
     if engine is None:
         return [("both", Announced(first.n, setting.plans), first), ("naive", Naive(first.n), first)]
-    ours = [(f"past, memory {k}", Past(engine(one, ()), one.n), one) for k, one in chains.items()]
+    ours = [(f"past, memory {k}", Past(engine(one, ()), one.n, checked=False), one) for k, one in chains.items()]
     return [*ours, ("naive", Naive(first.n), first)]
 
 
@@ -259,7 +246,7 @@ def _attack(setting: _Setting, first: int, paths: Sequence[Path]) -> list[dict[C
 
 
 def _attack_one(setting: _Setting, path: Path, rng: np.random.Generator) -> dict[Case, Score]:
-    wished = setting.statuses(len(path), rng=rng)
+    wished = private_runs(len(path), *setting.statuses, rng)
     hidden = np.flatnonzero(wished)
     scores: dict[Case, Score] = {}
     for name, client, chain in _clients(setting) if len(hidden) else []:

@@ -2,7 +2,8 @@
 
 The plan object is an exhibit: it is asked for sets, masses, encoders, roundings and draws, and believed in nothing. In
 integers and from scratch are checked the law and the encoder of every context (privacy: `law` and `rows`), what `draw`
-does with given random numbers, the cost, and the lower bound that the file states (`optimality`).
+does with given random numbers, and the cost. What the file says of all schemes is believed to the planner's own proof
+(`optimality`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from onoff.audit import optimality
 from onoff.audit.law import COARSE, Finding, Law, Pairs, check_encoder, check_law
-from onoff.audit.optimality import LagRows, Proof, RaceCost, Stated
+from onoff.audit.optimality import LagRows, RaceCost
 from onoff.audit.races import Race
 from onoff.audit.replay import check_draw
 from onoff.errors import ContextError, OnoffError
@@ -54,18 +55,18 @@ class LagCheck:
 class PlanAudit:
     """What was verified of one plan. `findings` is empty iff everything holds; there is one of each rule.
 
-    `plan` is the exhibit, and `stated` what the file says of all schemes. `cost` is exact, or None for a race, whose
-    `estimate` is made from fresh draws.
+    `plan` is the exhibit, and `stated` the lower bound of all schemes in its file, of which `proved` was proved. `cost`
+    is exact, or None for a race, whose `estimate` is made from fresh draws.
     """
 
     file: str
     findings: tuple[Finding, ...]
     plan: Any = None
-    stated: Stated | None = None
+    stated: float = 0.0
+    proved: float = 0.0
     checks: tuple[LagCheck, ...] = ()
     cost: Fraction | None = None
     estimate: RaceCost | None = None
-    proof: Proof | None = None
 
     @property
     def valid(self) -> bool:
@@ -85,11 +86,11 @@ def audit_plan(
 ) -> PlanAudit:
     """Verify the plan in `file` for `chain` at its own lag and those of `lags` that are larger.
 
-    `load` gives the plan object: the exhibit. It is asked for `draws` queries at most; `seconds` bounds a proof by
-    CP-SAT. A race is what a new client uses at every lag: it is always drawn at the next one, too.
+    `load` gives the plan object: the exhibit. It is asked for `draws` queries at most, and `seconds` bounds its proof
+    of the lower bound. A race is what a new client uses at every lag: it is always drawn at the next one, too.
     """
     try:
-        plan, stated = load(file), optimality.read_stated(file, chain.n)
+        plan, certificate = load(file), optimality.read_certificate(file, chain.n)
         if plan.chain != chain:
             raise OnoffError(f"it is for the chain {plan.chain.fingerprint}, not for {chain.fingerprint}")
         law = Law(plan.sets, plan.masses) if callable(getattr(plan, "encoder", None)) else None
@@ -98,15 +99,15 @@ def audit_plan(
     except OnoffError as error:
         return PlanAudit(str(file), (Finding("refused", f"the plan cannot be used: {error}"),))
     if law is not None and (fault := check_law(law, chain.n)) is not None:
-        return PlanAudit(str(file), (fault,), plan, stated)
-    proof = optimality.prove(stated, rows[0], seconds)
-    findings = [*optimality.check_statements(stated, law, proof)]
+        return PlanAudit(str(file), (fault,), plan)
+    stated, proved = certificate["bound"], plan.prove(certificate, seconds)
+    findings = [*optimality.check_bound(stated, proved, law)]
     checks: list[LagCheck] = []
     cost = estimate = None
     try:
         if law is None:
             checks = [LagCheck(one.lag, 0, 0, None, None, float(plan.rounding_at(one.lag))) for one in rows]
-            estimate = _check_race(plan, proof, rows, draws, randbelow, bar, findings)
+            estimate = _check_race(plan, proved, rows, draws, randbelow, bar, findings)
         else:
             cost = law.cost
             findings += _check_cost(plan, law)
@@ -119,7 +120,8 @@ def audit_plan(
     except OnoffError as error:
         findings.append(Finding("refused", f"the plan cannot be used: {error}"))
     first = {found.rule: found for found in reversed(findings)}  # one witness of each rule is enough
-    return PlanAudit(str(file), tuple(reversed(first.values())), plan, stated, tuple(checks), cost, estimate, proof)
+    found = tuple(reversed(first.values()))
+    return PlanAudit(str(file), found, plan, stated, proved, tuple(checks), cost, estimate)
 
 
 def _check_cost(plan: Any, law: Law) -> Iterator[Finding]:
@@ -200,7 +202,7 @@ def _check_draws(
 
 
 def _check_race(
-    plan: Any, proof: Proof, rows: Sequence[LagRows], draws: int, randbelow: RandBelow, bar: Bar,
+    plan: Any, proved: float, rows: Sequence[LagRows], draws: int, randbelow: RandBelow, bar: Bar,
     findings: list[Finding],
 ) -> RaceCost:  # fmt: skip
     """Draw from a race, run its clocks again from the same random numbers, and test the cost that it states.
@@ -222,7 +224,7 @@ def _check_race(
                 findings.append(replace(wrong, message=f"for the request {request} {wrong.message}"))
             advance()
     estimate = optimality.estimate_cost(sizes, n)
-    findings += optimality.check_race_cost(estimate, plan.cost, plan.interval, proof.value)
+    findings += optimality.check_race_cost(estimate, plan.cost, plan.interval, proved)
     return estimate
 
 

@@ -1,16 +1,15 @@
-"""Every step of a journal made again: law, rules, draw, log, numbers.
+"""Every step of a journal made again: law, rules, draw, log.
 
     law      the encoder in the context of the step keeps the promise (`law`) for the referee's own rows (`rows`)
     rules    status, lag, context, announced request, plan and versions follow from requests and statuses (`rules`)
     draw     the number lies below the bound, the bound is the total of the request's row, and the set is the one in
              whose part of the row the number lies; the clocks of a race are run again (`races`)
     log      the server saw this set, in its order, with these versions, in every sending, and no step besides (`rules`)
-    numbers  no long number comes twice, here or in another journal
 
 The journal's requests and numbers are believed. A client that forges both alike, so that they explain its queries, is
 not found; whoever can forge numbers can forge requests, which every audit believes. That numbers are random is
-believed, too (`bets` looks for signs that they are not). A step that cannot be made again, because its law, its plan,
-its numbers or its request are missing, is *not checked*, which is not a finding.
+believed, too (`numbers` looks for signs that they are not). A step that cannot be made again, because its law, its
+plan, its numbers or its request are missing, is *not checked*, which is not a finding.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,8 +33,6 @@ from onoff.types import PlanName, Query, Units
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-LONG = 2**40  # numbers below bounds of this or more never come twice
-FINE = 2**44  # nor do their leading digits, whatever the bounds, where these are 2^46 or more
 MISSING = Finding(UNCHECKED, "its law is not on record, nor made again by the installed code as the journal notes")
 EARLIER = Finding(UNCHECKED, "what may have been asked before is not known: an earlier law is missing")
 Drawn = tuple[Units, Law] | None  # the units of the request on the sets of a law; None if it is not known
@@ -58,17 +55,16 @@ def replay(
     journal: Journal,
     lines: Sequence[Line],
     laws: Iterable[LawLine],
-    others: Sequence[Journal] = (),
     begun: bool = False,
     watch: Callable[[Step, Drawn], None] = lambda step, drawn: None,
 ) -> Replay:
     """Make every step of a journal again, and compare it with the lines of its stream in the server's log.
 
-    `laws` are what the OFF steps were drawn from, in their order, and `others` are journals of the same client, one of
-    which had `begun` before if the stream had to begin with one full set more. `watch` is called after each step, with
-    what it was drawn from if it was drawn rightly.
+    `laws` are what the OFF steps were drawn from, in their order. If another stream of the client had `begun` before,
+    this one had to begin with one full set more. `watch` is called after each step, with what it was drawn from if it
+    was drawn rightly.
     """
-    found, steps, held, seen, numbers = Replay(), journal.steps, Held(), Seen(lines), Numbers(others)
+    found, steps, held, seen = Replay(), journal.steps, Held(), Seen(lines)
     served, found.findings = serve(chain, journal)
     draws = _Draws(chain, journal, iter(laws), found)
     dues = due_steps(steps, journal.promise == "both", chain.depth + begun, (each.due for each in served))
@@ -78,7 +74,7 @@ def replay(
             *seen.check(step, held),
             *draws.check(step, due, then),
         ]
-        found.findings += [replace(finding, step=step.step) for finding in [*wrong, *numbers.check(step)]]
+        found.findings += [replace(finding, step=step.step) for finding in wrong]
         held.answer(step)
         watch(step, draws.drawn)
     found.findings += seen.extra(len(steps))
@@ -218,27 +214,3 @@ class _Draws:
             wrong = list(check_draw(step.query, step.numbers, row, law))
             yield from wrong
             self.drawn = None if wrong else (row, law)
-
-
-class Numbers:
-    """The random numbers of all draws, in this journal and in others: what no two of them have in common."""
-
-    def __init__(self, others: Sequence[Journal] = ()) -> None:
-        self._known: dict[Any, str] = {}
-        for i, journal in enumerate(others, 1):
-            for step in journal.steps:
-                self._known |= dict.fromkeys(_keys(step), f"step {step.step} of the other journal {i}")
-
-    def check(self, step: Step) -> Iterator[Finding]:
-        """Find out whether the numbers of a step came before."""
-        keys = list(_keys(step))
-        for before in [self._known[key] for key in keys if key in self._known][:1]:
-            yield Finding("numbers", f"its random numbers are those of {before}")
-        self._known |= dict.fromkeys(keys, f"step {step.step}")
-
-
-def _keys(step: Step) -> Iterator[Any]:
-    """What no other step may have: its long numbers and, if they are very long, their leading digits."""
-    for bound, number in step.numbers or ():
-        if bound >= LONG:
-            yield from (("share", number * FINE // bound), number) if bound >= 4 * FINE else [(bound, number)]

@@ -151,19 +151,16 @@ class Pasts:
     def _check_context(self, law: Law, units: Units | None, here: list[Belief], context: int) -> Fraction | Finding:
         """The total variation in one context, or what is wrong.
 
-        Beliefs that come to share a context must be near each other. Their readers then count as readers of the one
-        with the largest support, of equals the first: that changes the joint law of all that is hidden and all queries
-        by no more than the distance of the beliefs, given that the request is open.
+        Beliefs that come to share a context must be near each other. Their readers then count as readers of the first:
+        that changes the joint law of all that is hidden and all queries by no more than the distance of the beliefs,
+        given that the request is open.
         """
         if units is None:
             return Finding("context", f"some readers are in the context {context}, which has no encoder")
-        first = max(here, key=lambda belief: np.count_nonzero(belief.chances))
-        possible = np.any([belief.chances > 0 for belief in here], axis=0)
-        belief = self._beliefs[context] = Belief(np.where(possible, np.maximum(first.chances, TINY), 0.0), first.spread)
-        apart = Fraction(0)
-        if len(here) > 1:
-            laws = [(self._summed(0, other), other.error) for other in [*here, belief]]
-            apart = max(distance(one, laws[-1][0]) + error for one, error in laws) - belief.error
+        belief, *others = here
+        self._beliefs[context] = belief
+        states = self._summed(0, belief) if others else []
+        apart = max((distance(self._summed(0, other), states) + other.error for other in others), default=Fraction(0))
         if apart > COARSE:
             return Finding("merge", f"the context stands for laws that are {float(apart):.1e} apart", None, (context,))
         return check_encoder(law, units, self._summed(1, belief), belief.error + apart, (context,))

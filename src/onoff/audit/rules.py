@@ -77,8 +77,8 @@ def check_step(
         yield Finding("next", f"asked for {names[step.request]!r}; {announced!r} was announced before")
     state = chain.known_state([one.request for one in before])
     if due.lag and state is not None and not chain.P[state, step.request]:
-        pair = f"{names[step.request]!r} after {' -> '.join(repr(names[x]) for x in chain.states[state])}"
-        yield Finding("chain", f"asked for {pair}, which the chain calls impossible")
+        told = " -> ".join(repr(names[one.request]) for one in before[-chain.depth :] if one.request is not None)
+        yield Finding("chain", f"asked for {names[step.request]!r} after {told}, which the chain calls impossible")
 
 
 class PlanRule:

@@ -9,7 +9,7 @@ Shown is I(G_t; Q_t | Q_1..Q_{t-1}). Nobody promises that the queries *before* a
 Enumeration. All streams are walked through in integers (`onoff.audit.enumeration`).
 
 Bound. Where streams are too many: if in every context of every step s the law of the query is within d_s of one fixed
-law (total variation, on average over `next`), the stream is within d = d_1 + ... + d_t of one whose queries are
+law (total variation), the stream is within d = d_1 + ... + d_t of one whose queries are
 independent of what is hidden, and tells h(d) + d log2 |hidden| bits at most, for d <= 1/2. With the promise `both`, d_s
 is computed from all encoders of the lag. A client of `past` makes other laws after other queries, which are too many
 then: `onoff audit log` checks those of a stream that it made. A client that promises nothing has no bound.
@@ -20,16 +20,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
-from itertools import accumulate
+from functools import cache, cached_property, partial
+from itertools import accumulate, product
 from math import log2
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from onoff.audit.clients import Client, Step, TooLarge, has_table
-from onoff.audit.enumeration import MISSING, ONE, After, Hidden, Keep, Part, View, joint_law, step_distance, walk
-from onoff.audit.law import Finding
+from onoff.audit.enumeration import MISSING, ONE, After, Hidden, Keep, Part, View, joint_law, walk
+from onoff.audit.law import Finding, Law, check_encoder
+from onoff.audit.rows import Walk
 from onoff.errors import OnoffError
 from onoff.model.bounds import up
 from onoff.model.measures import divergence, information, total_variation
@@ -229,8 +230,8 @@ def _judged(setting: _Setting, method: str, steps: Sequence[Told], findings: Seq
         bounds = stream_misfit(setting.follows, setting.used, both, bool(setting.sensitive), *known)
         limits = [(told.bits, most) for told, most in zip(steps, bounds.bits, strict=True) if method == EXACT]
         limits += [(told.distance, most) for told, most in zip(steps, bounds.allowed, strict=True) if method == EXACT]
-        if both and client.promises:  # what the encoders do is within the bound, too
-            limits.append((float(_encoder_distances(setting)[-1]), bounds.anywhere[-1]))
+        if method != EXACT:
+            steps = [replace(told, bits=most) for told, most in zip(steps, bounds.bits, strict=True)]
     findings = tuple(dict.fromkeys((*getattr(client, "findings", ()), *findings)))
     holds = not findings and all(found is None or found <= most + MISSING for found, most in limits)
     found = StreamAudit(client.name, setting.promise, setting.statuses, method, tuple(steps), None, findings, bounds)
@@ -267,7 +268,7 @@ def _by_enumeration(setting: _Setting) -> StreamAudit:
 
 def _told_by_stream(told: Told, parts: Sequence[Part]) -> Told:
     """Promise `both`, from joint[queries; X_B]: a row for each stream of queries. The state is the request."""
-    joint, _ = joint_law(parts, lambda label: (label[0], label[2]))
+    joint = joint_law(parts, lambda label: (label[0], label[2]))
     return replace(told, bits=information(joint), distance=float(total_variation(joint)))
 
 
@@ -277,7 +278,7 @@ def _told_by_query(told: Told, parts: Sequence[Part]) -> Told:
     for part in parts:
         by_past.setdefault((part.step, part.view), []).append(part)
     for (step, _), mine in by_past.items():
-        joint, _ = joint_law(mine, lambda label: label[0])
+        joint = joint_law(mine, lambda label: label[0])
         bits += float(Fraction(joint.sum(), ONE)) * information(joint)
         if step.law is not None:
             masses = [step.law.masses[step.law.index[part.query]] for part in mine]
@@ -297,24 +298,37 @@ def _by_bound(setting: _Setting, advance: Callable[[], None]) -> StreamAudit:
 
     A race has no table: of a stream with races only what is stated bounds what is told.
     """
-    checked = all(step.sets for step in setting.steps())
-    stated = list(setting.stated())
-    far = _encoder_distances(setting, advance) if checked else list(map(Fraction, stated))
+    checked, findings, total = all(step.sets for step in setting.steps()), list[Finding](), Fraction(0)
+    distance_of = cache(partial(_encoder_distance, setting.used))
     told = []
-    for t, (private, values) in enumerate(zip(setting.statuses, setting.values, strict=True)):
-        distance = float(far[t]) if checked else None
-        told.append(Told(t + 1, private, information_bound(far[t], values), distance, stated[t]))
-    return _judged(setting, BOUND if checked else STATED, told)
-
-
-def _encoder_distances(setting: _Setting, advance: Callable[[], None] = lambda: None) -> list[Fraction]:
-    """d_1 + ... + d_t for every t."""
-    found: dict[int, Fraction] = {}
-    for step in setting.steps():
-        if step.lag not in found:
-            found[step.lag] = step_distance(setting.chain, step)
+    for t, (step, stated, values) in enumerate(zip(setting.steps(), setting.stated(), setting.values, strict=True)):
+        found = distance_of(step) if checked else Fraction(stated) - total
+        findings += [found] if isinstance(found, Finding) else []
+        total += 1 if isinstance(found, Finding) else found
+        distance = float(total) if checked else None
+        told.append(Told(t + 1, step.lag == 0, information_bound(total, values), distance, stated))
         advance()
-    return list(accumulate(found[lag] for lag in lags_of(setting.statuses)))
+    return _judged(setting, BOUND if checked else STATED, told, findings)
+
+
+def _encoder_distance(chain: Chain, step: Step) -> Fraction | Finding:
+    """The most that the law of the query in a context is off from one law, or what is wrong with an encoder.
+
+    The one law is what the first encoder sums to: a plan's own law, if the plan is one.
+    """
+    walk, worst, law = Walk(chain.P), Fraction(0), None
+    for last, next in product(range(chain.n), repeat=2) if step.lag else ():
+        weights = walk.weights(last, next, step.lag)
+        if any(weights):
+            units = step.encoder(last, next)
+            if units is None:
+                return LOST
+            law = law or Law(step.sets, tuple(units.sum(axis=0).tolist()))
+            found = check_encoder(law, units, weights, walk.error(step.lag), (step.lag, last, next))
+            if isinstance(found, Finding):
+                return found
+            worst = max(worst, found)
+    return worst
 
 
 # Privacy that is switched because of the request

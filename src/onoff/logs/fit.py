@@ -20,15 +20,13 @@ from onoff.logs import memory, quality
 from onoff.logs.count import MOST_WITH_MEMORY, Sources, Transitions, count_sources, count_transitions
 from onoff.logs.engines import Columns, DuckDB, Engine, Spark, explained
 from onoff.logs.memory import AUTO, DEPTHS, Depth
-from onoff.logs.quality import LAGS
 from onoff.logs.read import FORMATS, Log, ReadOptions, open_log
 from onoff.logs.region import Misfit, misfits
-from onoff.model.bounds import outer_bound
 from onoff.model.chain import Chain
 from onoff.model.misfit import is_too_small
 from onoff.types import Progress, Units, is_flag, is_number, is_whole, silent
 
-MOST = 1000  # sources: for more no plan is made, and 8 n^2 counts would not fit into memory
+MOST = 1000  # sources: for more no plan is made
 OTHER = "other"
 LARGEST = 1e300
 LEAST = 1e-3  # transitions that a row rests on, if nothing was counted and nothing is added
@@ -97,7 +95,6 @@ class Report:
     `bits` is the mean of -log2 P over transitions of readers who were held out in turn (`onoff.logs.memory`), None if
     one of them is called impossible; `marginal_bits` the same if only the frequencies of sources are known. The habits
     remember up to `memory` requests, and `depths` compares them with others; there is one of them for too many sources.
-    `costs` are outer bounds of the promise both at lags 1 to 10, in messages per request; with memory there are none.
     """
 
     notes: tuple[str, ...]
@@ -121,7 +118,6 @@ class Report:
     memory: int
     depths: tuple[Depth, ...]
     misfit: tuple[Misfit, ...]
-    costs: tuple[float, ...]
     verdict: str
 
 
@@ -252,10 +248,7 @@ def _estimate(file: Path, log: _Counted, told: FitOptions, progress: Progress) -
     weight = np.maximum(contexts.weight[states], LEAST)
     if log.of_a_reader:  # how often each source was read is nobody's business
         weight = np.full(len(weight), weight.mean())
-    runs = [contexts.runs[place] for place in np.flatnonzero(states)]
-    chain = Chain(contexts.rows[states], log.names, weight, runs)
-    with progress("costs")(None):
-        costs = tuple(outer_bound(chain.posterior(lag)) for lag in LAGS if chain.depth == 1)
+    chain = contexts.chain(states, log.names, weight)
     counted = vars(log.sources) | vars(found)
     report = Report(
         **{field.name: counted[field.name] for field in fields(Report) if field.name in counted},
@@ -271,8 +264,7 @@ def _estimate(file: Path, log: _Counted, told: FitOptions, progress: Progress) -
         marginal_bits=memory.marginal_bits(pairs),
         memory=chosen + 1,
         depths=depths,
-        misfit=misfits(chain, contexts.own_counts(states)[states], (LAGS[0], LAGS[-1]), np.random.default_rng(SEED)),
-        costs=costs,
-        verdict=quality.verdict(costs, depths[chosen].first_cost, n, transitions),
+        misfit=misfits(chain, contexts.own_counts(states)[states], np.random.default_rng(SEED)),
+        verdict=quality.verdict(depths[chosen].first_cost, n, transitions),
     )
     return Fit(chain, counts, report)

@@ -60,9 +60,9 @@ def split_people(
     first, others = [paths[i] for i in order[:middle]], [paths[i] for i in order[middle:]]
     users = min(users, len(others) // 2)
     learned = [fit_people(some, tuple(names), max(*memory, *orders)) for some in (first, others[users:])]
-    clients = [chain] if chain else [_habits(learned[0], choose_states(learned[0], k), tuple(names)) for k in memory]
+    clients = [chain] if chain else [learned[0].chain(choose_states(learned[0], k), tuple(names)) for k in memory]
     servers = {
-        f"order {k}{whose}": _habits(found, most_frequent(found, k), tuple(names))
+        f"order {k}{whose}": found.chain(most_frequent(found, k), tuple(names))
         for k in orders
         for found, whose in zip(learned, ("", ", of others"), strict=True)
     }
@@ -113,8 +113,3 @@ def most_frequent(contexts: Contexts, order: int) -> Mask:
     least = np.sort(came[deeper])[:-MOST_STATES].max(initial=0)
     states: Mask = (contexts.lengths == 1) | (deeper & (came > least))
     return states
-
-
-def _habits(contexts: Contexts, states: Mask, names: Sequence[str]) -> Chain:
-    runs = [contexts.runs[place] for place in np.flatnonzero(states)]
-    return Chain(contexts.rows[states], names, states=runs)

@@ -8,9 +8,9 @@ and that of a single request towards 1/n, with s = n times the smoothing. For ea
 readers who are held out, one fold at a time, are likeliest. A context *saves* as many nats as its row makes these
 readers likelier than the row of its suffix does. Savings add up: the likelihood of habits is what all states save.
 
-A context becomes a state if it saves (n - 1) / 2 ln N, which is Schwarz's price of the n - 1 numbers of a row after N
-transitions. The largest savings come first, each with all states that a suffix tree needs for it, while there are at
-most `MOST_STATES`.
+A context becomes a state if it saves more than (n - 1) / 2 ln N, which is Schwarz's price of the n - 1 numbers of a
+row after N transitions. The largest savings come first, each with all states that a suffix tree needs for it, while
+there are at most `MOST_STATES`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.logs.count import FOLDS, Level
+from onoff.model.chain import Chain
 from onoff.model.tree import State
 from onoff.types import Floats, Mask, Units
 
@@ -81,6 +82,10 @@ class Contexts:
     def transitions(self) -> int:
         return int(self.counts[self.lengths == 1].sum())
 
+    def chain(self, states: Mask, names: Sequence[str], weight: Floats | None = None) -> Chain:
+        """Make the habits with these states."""
+        return Chain(self.rows[states], names, weight, [self.runs[place] for place in np.flatnonzero(states)])
+
     def own_counts(self, states: Mask) -> Units:
         """Count what came after each state where no longer one is a suffix of the requests before."""
         counts = self.counts * states[:, None]
@@ -106,7 +111,7 @@ def fit_contexts(levels: Sequence[Level], first: Floats, smoothing: float) -> Co
     parts = []
     for level in levels:
         runs = list(map(tuple, level.contexts.tolist()))
-        suffix = np.array([places[run[1:]] for run in runs])
+        suffix = np.array([places[run[1:]] for run in runs], dtype=np.intp)
         towards = [found[suffix - begin] for found in (rows, *held_out)]
         begin = len(places) - 1
         places |= {run: begin + place for place, run in enumerate(runs)}
@@ -154,7 +159,7 @@ def choose_states(contexts: Contexts, depth: int) -> Mask:
     places = {run: place for place, run in enumerate(contexts.runs)}
     states = set(np.flatnonzero(lengths == 1).tolist())
     for place in np.argsort(-saved, kind="stable").tolist():
-        if 1 < lengths[place] <= depth and saved[place] >= price:
+        if 1 < lengths[place] <= depth and saved[place] > price:
             run = contexts.runs[place]
             more = states | {places[run[i:j]] for i, j in combinations(range(len(run) + 1), 2)}
             states = more if len(more) <= MOST_STATES else states
@@ -177,17 +182,11 @@ def compare(contexts: Contexts, choices: Sequence[Mask]) -> tuple[Depth, ...]:
 
 
 def choose_depth(contexts: Contexts, choices: Sequence[Mask]) -> int:
-    """Choose the least memory than which none saves more by over `SURE` standard errors, as the folds differ.
-
-    It is the place among the choices.
-    """
-    saved = [contexts.saved[states].sum(axis=0) for states in choices]
-
-    def better(longer: Floats, found: Floats) -> bool:
-        gain = longer - found
-        return bool(gain.sum() > SURE * sqrt(FOLDS) * gain.std(ddof=1))
-
-    return next(i for i, found in enumerate(saved) if not any(better(longer, found) for longer in saved[i + 1 :]))
+    """Choose the first states than which no later ones save more by `SURE` standard errors, as the folds differ."""
+    saved = np.array([contexts.saved[states].sum(axis=0) for states in choices])
+    gains = saved[None] - saved[:, None]
+    better = gains.sum(axis=2) > SURE * sqrt(FOLDS) * gains.std(axis=2, ddof=1)
+    return int(np.argmin(np.triu(better).any(axis=1)))  # none is better than the last
 
 
 def _shrunk(counts: Units, towards: Floats, strength: float) -> Floats:

@@ -13,7 +13,7 @@ every chain in the region is within e_i of the fitted row. All users are assumed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from onoff.model.powers import times
 from onoff.types import Floats, Units
 
 LEVEL = 0.95
+LAGS = (1, 10)
 DRAWS = ((50, 50), (20, np.inf))  # of chains, up to so many states
 MOST_FOR_BOTH = 100  # sources: n^3 for each chain
 
@@ -47,15 +48,15 @@ class Misfit:
     past_estimate: float
 
 
-def misfits(chain: Chain, counts: Units, lags: Sequence[int], rng: np.random.Generator) -> tuple[Misfit, ...]:
-    """Bound and estimate the misfit at each lag, for each promise; counts[z, j] are transitions from state z to j."""
-    both, past = region_bounds(chain, row_radii(chain, counts), max(lags, default=0))
+def misfits(chain: Chain, counts: Units, rng: np.random.Generator) -> tuple[Misfit, ...]:
+    """Bound and estimate the misfit at `LAGS`, for each promise; counts[z, j] are transitions from state z to j."""
+    both, past = region_bounds(chain, row_radii(chain, counts), max(LAGS))
     law, steps, announced = _stationary_or_uniform(chain), [], []
     for rows in _draw_rows(chain, counts, rng):
         steps.append(float(times(law, np.abs(rows - chain.P).sum(axis=1) / 2)))
         if chain.depth == 1 and chain.n <= MOST_FOR_BOTH:
             true = Chain(rows, chain.names)
-            announced.append([float(times(law, misfit(true, chain, lag))) for lag in lags])
+            announced.append([float(times(law, misfit(true, chain, lag))) for lag in LAGS])
     step, estimates = np.quantile(steps, LEVEL), np.quantile(announced, LEVEL, axis=0) if announced else None
     return tuple(
         Misfit(
@@ -65,7 +66,7 @@ def misfits(chain: Chain, counts: Units, lags: Sequence[int], rng: np.random.Gen
             float(past[lag - 1].max()),
             float(min(1.0, (2 * lag - 1) * step)),
         )
-        for place, lag in enumerate(lags)
+        for place, lag in enumerate(LAGS)
     )
 
 

@@ -23,6 +23,7 @@ from onoff.types import Floats
 
 NEAR = 2e-3  # above the lower bound, as a share of it: no other law is tried
 ENOUGH = 1.5e-2  # above the outer bound: for more than a few sources no search is made
+ENOUGH_OF_MANY = 1.9e-2  # the same with more contexts than sources, where a search takes long
 GAP = 1e-2  # of a search for many sources
 FEW = 12  # sources up to which the search goes on to NEAR
 MANY = 100  # sources beyond which no search is made: it would take minutes
@@ -30,6 +31,7 @@ ROUNDS = 40  # of the search: it ends far earlier unless the program is very deg
 PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose
 COMBS = 4, 8  # orders, at least and at most
 COMBS_OF_REST = 14, 14  # for what peeling leaves
+COMBS_OF_MANY = 16, 16  # with more contexts than sources, where no law is near yet
 SAME = 1e-9  # a row that adds less to the peaks adds nothing
 
 
@@ -49,16 +51,35 @@ def law_for(rows: RowTable, held: int) -> tuple[Law, float]:
         best = min(best, _realised(rows, member, mass, held), key=Law.cost)
         if best.cost() <= bound * (1 + NEAR):
             return best, bound
-    if n > MANY or rows.relative_error > NEAR or (n > FEW and best.cost() <= bound * (1 + ENOUGH)):
-        return best, bound  # of rows that are so far off no search could prove enough
-    search = Search(rows, NEAR if n <= FEW else GAP, best)
+    if n > MANY or rows.relative_error > NEAR:  # of rows that are so far off no search could prove enough
+        return best, bound
+    near = NEAR if n <= FEW else ENOUGH_OF_MANY if rows.groups > n else ENOUGH
+    for improve in (_improved_for_extremes, _improved) if rows.groups > n else (_improved,):
+        if best.cost() > bound * (1 + near):
+            best, proved = improve(rows, best, held)
+            bound = max(bound, proved)
+    return best, bound
+
+
+def _improved(rows: RowTable, best: Law, held: int, core: RowTable | None = None) -> tuple[Law, float]:
+    """A law that is at least as good, by a search for the optimum of the rows, or of a `core` of them; and a bound."""
+    search = Search(core or rows, NEAR if rows.n <= FEW else GAP, best)
     for _ in range(ROUNDS):
         if search.done:
             break
         search.round(np.inf)
     if search.best is not best:
-        best = _realised(rows, search.best.member, search.best.mass / search.best.total, held)
+        found = _realised(rows, search.best.member, search.best.mass / search.best.total, held)
+        best = min(best, found, key=Law.cost)
     return best, search.certificate.bound
+
+
+def _improved_for_extremes(rows: RowTable, best: Law, held: int) -> tuple[Law, float]:
+    """A law that is at least as good: that of a few extreme rows, which is soon found, or of more combs."""
+    extremes = _extremes(rows)
+    if extremes.groups < rows.groups:
+        return _improved(rows, best, held, extremes)
+    return min(best, _realised(rows, *_combed(rows, *COMBS_OF_MANY), held), key=Law.cost), 0.0
 
 
 def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:

@@ -26,7 +26,7 @@ while a race has
     interval     [low, high], its 95 % interval
     lower_bound  what no scheme can go below
 
-The audit reads files by its own rules (`onoff.audit.planfile`).
+The audit checks the plan object, and reads of its file the certificate alone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from onoff.schemes.certificate import Certificate, outer_certificate
 from onoff.schemes.law import Law
 
 FORMAT, VERSION = "onoff-plan", 3
-LARGEST = 256 * 2**20  # bytes: of a thousand sources a plan has 23 million with its matrix
+LARGEST = 256 * 2**20  # bytes: more than a plan of a thousand sources has
 MAX_ROUNDING = 2.0**-30  # total variation per step; plans that are made here state about 2^-45
 KEY_BYTES = 32
 FIELDS = {  # of each kind of plan, beside those of every plan

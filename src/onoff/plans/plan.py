@@ -9,7 +9,7 @@ import math
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from numbers import Real
@@ -104,6 +104,12 @@ class Plan(ABC):
 
     def verify(self) -> None:  # noqa: B027 (a race serves every context)
         """Check every context of a table. Raises `PlanError` if one cannot be drawn from."""
+
+    def prove(self, certificate: Mapping[str, Any], time_limit: float) -> float:
+        """The lower bound that a stated certificate proves for all schemes at this lag, computed anew."""
+        from onoff.schemes.certificate import Certificate, prove
+
+        return prove(Certificate.from_dict(certificate), Posterior(self.chain, self.lag), time_limit).bound
 
     def served_lag(self, lag: int | None) -> int:
         """The lag to serve: the plan's own by default, never a smaller one."""

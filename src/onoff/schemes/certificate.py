@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from onoff.model.bounds import down, outer_bound
-from onoff.model.posterior import Rows
+from onoff.model.bounds import down, is_symmetric, outer_bound
+from onoff.model.posterior import Posterior, Rows
 from onoff.model.powers import times, whole_times
-from onoff.schemes.law import as_sets
+from onoff.schemes.law import as_matrix, as_sets
 from onoff.types import Floats, Mask, Units
 
 SHIFT = 40  # multipliers are integers in units of 2^-SHIFT
@@ -106,6 +106,21 @@ def size_certificate(multipliers: Floats, reached: Floats, error: float) -> Cert
     certain = 1 - Fraction(error)
     total = worst + sum(w * certain * Fraction(p) for w, p in zip(weights, reached.tolist(), strict=True))
     return Certificate("sizes", down(total / 2**SHIFT), (), tuple(weights))
+
+
+def prove(stated: Certificate, posterior: Posterior, time_limit: float) -> Certificate:
+    """Prove anew what the multipliers of a certificate give, whatever bound it states; at least the outer bound."""
+    outer, error = outer_certificate(posterior), 2 * posterior.relative_error
+    multipliers = np.array(stated.weights, dtype=np.float64) / 2**SHIFT
+    found = outer
+    if stated.kind == "cuts" and stated.cuts and multipliers.sum() < 2.0**21:
+        cuts = as_matrix(stated.cuts, posterior.n)
+        blocks = [block for block in map(posterior.group, range(posterior.groups)) if len(block)]
+        reached = np.max([times(block, cuts.T.astype(np.float64)).max(axis=0) for block in blocks], axis=0)
+        found, _ = cut_certificate(cuts, multipliers, reached, error, supports(posterior), time_limit)
+    elif stated.kind == "sizes" and is_symmetric(posterior.chain):
+        found = size_certificate(multipliers, sizes_reached(posterior), error)
+    return max(outer, found, key=lambda one: one.bound)
 
 
 def size_law(reached: Floats) -> tuple[Floats, Floats]:

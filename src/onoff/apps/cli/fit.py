@@ -82,7 +82,7 @@ def fit(
     if given is not None:
         chain = normalise(log[0], given, without or [])
         chain.save(out)
-        print(f"{out}: {_size(chain)}; {log[0]} is a chain, and each of its rows is divided by its sum")
+        print(f"{out}: {chain.n} sources; {log[0]} is a chain, and each of its rows is divided by its sum")
         return
     result = fit_log(
         *log,
@@ -107,7 +107,7 @@ def fit(
     if as_json:
         print_json(result.report)
     else:
-        _print_report(result.report, result.chain, out)
+        _print_report(result.report, out)
 
 
 def _check_out(out: Path, force: bool, memory: str) -> None:
@@ -185,13 +185,7 @@ def normalise(file: Path, data: dict[str, Any], without: Sequence[str] = ()) -> 
     return Chain(left / total[:, None], [names[x] for x in kept], rests_on, again)
 
 
-def _size(chain: Chain) -> str:
-    """Say how large a chain is."""
-    memory = f", {len(chain.states)} states of up to {chain.depth} requests" if chain.depth > 1 else ""
-    return f"{chain.n} sources{memory}"
-
-
-def _print_report(report: Report, made: Chain, chain: Path) -> None:
+def _print_report(report: Report, chain: Path) -> None:
     """Print what was counted, then what the chain, in the file `chain`, is worth, then what privacy costs."""
     from onoff.model.misfit import is_too_small, requests_until_refit
 
@@ -209,25 +203,22 @@ def _print_report(report: Report, made: Chain, chain: Path) -> None:
         "rows that end a sequence: theirs is no source of the chain": report.breaks,
     }
     print_table("the log", ("", "number"), [(name, f"{number:,}") for name, number in rows.items() if number])
-    _print_worth(report, made, chain)
+    _print_worth(report, chain)
     _print_depths(report)
     _print_misfit(report)
-    if report.costs:
-        costs = ", ".join(f"{cost:.3f}" for cost in report.costs)
-        print(f"least cost of a request of the promise both, of {report.n} messages, 1 to 10 steps after ON: {costs}")
     print(report.verdict)
     if is_too_small(report.transitions, report.n):
         return
-    rates = f"`onoff costs {shlex.quote(str(chain))} --promise past`"
-    print(f"The promise past usually costs less: {rates} says how much." if report.costs else f"{rates} says more.")
+    print(f"`onoff costs {shlex.quote(str(chain))}` says how many.")
     if report.users == 1:
-        lasting = requests_until_refit(report.transitions, report.n, len(made.states))
+        states = report.depths[report.memory - 1].states
+        lasting = requests_until_refit(report.transitions, report.n, states)
         print(f"This chain lasts for about {lasting:,} requests. Then `onoff check` may call it wrong: fit again.")
 
 
-def _print_worth(report: Report, made: Chain, chain: Path) -> None:
+def _print_worth(report: Report, chain: Path) -> None:
     unseen = f"nobody made {report.unseen_cells:.2%} of the {report.n}² possible transitions"
-    print(f"{chain}: {_size(made)}, smoothing {report.smoothing:g}; {unseen}")
+    print(f"{chain}: {report.n} sources, smoothing {report.smoothing:g}; {unseen}")
     if report.dead_ends:
         print(f"never followed by anything, so a new sequence starts after them: {', '.join(report.dead_ends)}")
     bits = "some of their transitions are called impossible; use --smoothing"
@@ -242,18 +233,16 @@ def _print_depths(report: Report) -> None:
         print("what longer memory would change is not known for so many sources (--top)")
         return
     title = f"habits that remember up to so many requests (this chain: --memory {report.memory})"
-    headings = ("requests", "states", "bits a request", "least messages", "a server expects otherwise")
+    headings = ("requests", "states", "bits a request", "least messages", "a server sees otherwise")
     rows = [
         (str(one.memory), str(one.states), "–" if one.bits is None else f"{one.bits:.3f}", f"{one.first_cost:.2f}",
-         f"{one.distance:.1%} (knows {one.order})")
+         f"{one.distance:.1%} if it remembers {one.order}")
         for one in report.depths
     ]  # fmt: skip
     print_table(title, headings, rows)
-    print(f"least messages: at the first OFF step after ON, of {report.n}, by the promise past")
-    print(
-        "a server expects otherwise: in so many requests, if it knows what follows so many; each OFF step since ON "
-        "may tell it that much, twice"
-    )
+    print(f"least messages: of {report.n}, at the first OFF step after ON, by the promise past")
+    print("the last column: how often such a server expects another request than these habits do; an OFF step tells it")
+    print("at most twice the sum of that over the OFF steps since ON (total variation)")
 
 
 def _print_misfit(report: Report) -> None:

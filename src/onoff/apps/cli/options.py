@@ -89,6 +89,10 @@ ChainFile = Annotated[
 ]
 Server = Annotated[str | None, typer.Option(metavar="URL", help="An onoff server; remembered.")]
 Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web servers; remembered.")]
+Directory = Annotated[
+    Path | None,
+    typer.Option("--directory", metavar="DIR", help="What is set up (~/.local/state/onoff/proxy by default)."),
+]
 Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are kept (~/.cache/onoff by default).")]
 Promise = Annotated[
     str | None,

@@ -18,6 +18,9 @@ from onoff.types import Advance
 
 LOCKED = "health"  # the source that is sensitive when the page opens, if the chain has it
 EFFORT = Effort(time_limit=2.0)
+BOTH = "the promise `both`"
+AGAIN = f"There are no plans for {BOTH}. Open this tab again to make them."
+FIRST_ORDER = f"There is no plan for {BOTH}: it needs a Markov chain, and these habits remember more requests than one."
 
 
 class Page:
@@ -53,6 +56,7 @@ class Page:
         """Plan for the promise `both` and start its server and client, if that was not done before."""
         if self._both is not None or self._closing:
             return
+        self.chain.without_memory(BOTH)
         if self._planning is None:
             self._planning = asyncio.create_task(self._plan())
         work = self._planning
@@ -89,7 +93,7 @@ class Page:
             self.costs["past"], _ = await self._collect("past")
         if self.past.sensitive:
             self.costs["locked"], _ = await self._collect("past", sensitive=self.past.sensitive)
-        if "both" not in self.costs:
+        if "both" not in self.costs and self.chain.depth == 1:
             self.costs["paper"], _ = await self._collect("both", schemes=("paper",))
             best, bounds = await self._collect("both")
             # Where time was short, the plan of a smaller lag is cheaper, and serves larger lags, too.
@@ -139,6 +143,7 @@ class Page:
             "serial": self.serial,
             "title": self.title,
             "planning": self._planning is not None,
+            "unplanned": AGAIN if self.chain.depth == 1 else FIRST_ORDER,
             "past": self.past.state(),
             "both": None if self._both is None else self._both.state(),
             "costs": self.costs,

@@ -36,7 +36,6 @@ def people(
     users: Annotated[int, typer.Option(min=2, help="How many people to attack at most.")] = 2000,
     min_length: Annotated[int, typer.Option(min=3, help="Leave shorter sequences out.")] = 6,
     max_length: Annotated[int, typer.Option(min=3, help="Leave longer ones out: they are robots.")] = 200,
-    switch: Annotated[float, typer.Option(min=0.0, max=1.0, help="Probability of switching before a step.")] = 0.3,
     lags: Annotated[str, typer.Option(help="Lags with a plan of their own; each serves up to the next.")] = "1,2,3,5,8",
     scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *tables())}.")] = AUTO,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the halves, the statuses and the queries.")] = 1,
@@ -45,12 +44,8 @@ def people(
         str, typer.Option(help="With --promise past: how many requests the habits of clients remember, such as 1,2,3.")
     ] = "1",
     orders: Annotated[str, typer.Option(help="How many requests the servers remember, such as 2,3,4.")] = "2",
-    share: Annotated[
-        float, typer.Option(min=0.01, max=0.89, help="With --promise past: how many requests are private.")
-    ] = 0.2,
-    run: Annotated[
-        float, typer.Option(min=1, help="With --promise past: the mean length of runs of private requests.")
-    ] = 3.0,
+    share: Annotated[float, typer.Option(min=0.01, max=0.89, help="How many requests are private.")] = 0.2,
+    run: Annotated[float, typer.Option(min=1, help="The mean length of runs of private requests.")] = 3.0,
     jobs: Jobs = None,
     dask: Dask = None,
     as_json: AsJson = False,
@@ -83,7 +78,7 @@ def people(
     plans = [] if promise == "past" else _plans(next(iter(parts.clients.values())), wanted, scheme)
     engine = PastState.start if promise == "past" else None
     with use_workers(jobs, dask):
-        found = audit_people(parts, plans, engine, switch=switch, share=share, run=run, seed=seed, progress=progress)
+        found = audit_people(parts, plans, engine, share=share, run=run, seed=seed, progress=progress)
     if found.stopped:
         note(f"stopped after {found.attacked} of {found.wanted} people")
     if as_json:
@@ -112,14 +107,12 @@ def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:
 def _print(found: PeopleAudit, promise: str) -> None:
     """Print what servers learned about hidden requests, how often guesses were right, and the cost."""
     first = found.leaks[0]
-    print(f"{first.people} people, {first.hidden} private requests; clients learned from {found.training} others")
+    print(f"{found.attacked} people, {first.hidden} private requests; clients learned from {found.training} others")
     _print_figures("bits about a private request", found.leaks, BITS[promise])
     _print_figures("how often the best guess is right, and what it costs", found.leaks, SHARES, messages=True)
     if found.cut:
         print(f"{found.cut} sequences end early, before a source or a step that the chain does not have.")
-    print(
-        "Servers learned from the half of the people that taught the client too, or from others. Below: 95 % intervals."
-    )
+    print("Below a figure is its 95 % interval. Servers learned from those who taught the clients, or from others.")
 
 
 def _print_figures(title: str, leaks: Sequence[Leak], figures: dict[str, str], messages: bool = False) -> None:

@@ -56,22 +56,18 @@ function notice() {
 }
 
 function drawAsk() {
-  const on = privacy(), { queue, server: { runs, url } } = world();
+  const on = privacy(), { queue } = world();
   $("title").textContent = state.title;
   $("privacy").setAttribute("aria-checked", on);
   $("privacy-word").textContent = on ? "ON" : "OFF";
   $("privacy-hint").textContent = on ? "hides what you ask" : "cheaper, not hidden";
-  for (const id of ["privacy", "stop", "play"]) $(id).disabled = false;
+  for (const id of ["privacy", "play"]) $(id).disabled = false;
   $("play").setAttribute("aria-pressed", reader !== null);
   $("play").textContent = reader ? "Stop the reader" : "Let a reader click for me";
   $("now").setAttribute("aria-disabled", queue.length !== 1);
   const chips = queue.map((wish) => h("li", {}, status(wish.private), wish.source));
   if (chips.length === 1) chips.push(h("li", { class: "ghost" }, "waits for the next"));
   $("queue").replaceChildren(...(chips.length ? chips : [h("li", { class: "ghost" }, "empty: choose a source")]));
-  $("server").className = runs ? "pill good" : "pill bad";
-  $("server").textContent = runs ? "server running" : "server stopped";
-  $("server").title = url;
-  $("stop").textContent = runs ? "Stop the server" : "Start the server";
   $("warning").textContent = world().knowledge?.warning ? WARNING : "";
 }
 
@@ -86,7 +82,7 @@ function read() {
 
 function drawStream() {
   const { stream, beginning, sensitive } = state.past, locked = sensitive.map((i) => state.names[i]).join(", ");
-  const ahead = beginning === 2 ? ", and its first two requests ask for everything" : beginning === 1 ? ", and one more request asks for everything" : "";
+  const ahead = beginning ? `, and ${beginning === 1 ? "one more request asks" : `${beginning} more requests ask`} for everything` : "";
   const words = stream ? `This is a new stream with ${locked ? `${locked} locked` : "nothing locked"}${ahead}.` : "";
   if ($("stream").textContent !== words) $("stream").textContent = words;
 }
@@ -106,7 +102,7 @@ function draw() {
     document.body.classList.toggle("absent", !there);
     $("mode").setAttribute("aria-labelledby", `tab-${mode}`);
     $("planning").hidden = there;
-    $("planning").textContent = there ? "" : state.planning ? `Planning for ${state.title} …` : "There are no plans for the promise `both`. Open this tab again to make them.";
+    $("planning").textContent = there ? "" : state.planning ? `Planning for ${state.title} …` : state.unplanned;
     for (const name of MODES) {
       $(`tab-${name}`).setAttribute("aria-selected", name === mode);
       $(`tab-${name}`).tabIndex = name === mode ? 0 : -1;
@@ -161,7 +157,6 @@ $("play").addEventListener("click", () => {
   reader = reader ? null : setInterval(read, PACE);
   draw();
 });
-$("stop").addEventListener("click", () => idle($("stop")) || post(`/${mode}/run_server`, { on: !world().server.runs }, 60));
 $("notice-close").addEventListener("click", () => { refusal = ""; notice(); });
 for (const name of MODES) {
   $(`tab-${name}`).addEventListener("click", () => open(name));

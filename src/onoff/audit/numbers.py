@@ -1,13 +1,15 @@
-"""A search for numbers that were chosen, not drawn: the one test of the replay that has an error rate.
+"""Signs of numbers that were not drawn: long ones that come twice, and a test with an error rate.
+
+No two draws have a long number in common, in this journal and in others of the client (`Repeats`).
 
 A client may draw twice in secret and keep what it likes better. It keeps a thing of chance p with the chance
 
     p (p[worse things] + p[things no better])
 
-instead. Gamblers bet that it does so in one of `SHARES` of all steps, and likes larger or smaller numbers (as modulo
-bias does), numbers near the middle or far from it, smaller or larger sets, other sets than that of the step before, or
-sets that hold the next request. The capital of a gambler is multiplied by the ratio of both chances. For an honest
-client the mean of that is 1, so the mean capital of all ever exceeds 1 / a with probability a at most (Ville).
+instead. Gamblers bet (`Bets`) that it does so in one of `SHARES` of all steps, and likes larger or smaller numbers (as
+modulo bias does), numbers near the middle or far from it, smaller or larger sets, other sets than that of the step
+before, or sets that hold the next request. The capital of a gambler is multiplied by the ratio of both chances. For an
+honest client the mean of that is 1, so the mean capital of all ever exceeds 1 / a with probability a at most (Ville).
 
 Nothing rests on silence here: that the numbers of the operating system are random is believed.
 """
@@ -19,13 +21,39 @@ from typing import Any
 
 import numpy as np
 
-from onoff.audit.files import Step
+from onoff.audit.files import Journal, Step
 from onoff.audit.law import Finding, Law
 from onoff.audit.replay import Drawn
 from onoff.types import Query, Units
 
+LONG = 2**40  # numbers below bounds of this or more never come twice
+FINE = 2**44  # nor do their leading digits, whatever the bounds, where these are 2^46 or more
 FALSE_ALARM = 1e-4
 SHARES = np.array([1.0, 0.25])
+
+
+class Repeats:
+    """The random numbers of all draws, in this journal and in others: what no two of them have in common."""
+
+    def __init__(self, others: Sequence[Journal] = ()) -> None:
+        self._known: dict[Any, str] = {}
+        for i, journal in enumerate(others, 1):
+            for step in journal.steps:
+                self._known |= dict.fromkeys(_keys(step), f"step {step.step} of the other journal {i}")
+
+    def check(self, step: Step) -> Iterator[Finding]:
+        """Find out whether the numbers of a step came before."""
+        keys = list(_keys(step))
+        for before in [self._known[key] for key in keys if key in self._known][:1]:
+            yield Finding("numbers", f"its random numbers are those of {before}", step.step)
+        self._known |= dict.fromkeys(keys, f"step {step.step}")
+
+
+def _keys(step: Step) -> Iterator[Any]:
+    """What no other step may have: its long numbers and, if they are very long, their leading digits."""
+    for bound, number in step.numbers or ():
+        if bound >= LONG:
+            yield from (("share", number * FINE // bound), number) if bound >= 4 * FINE else [(bound, number)]
 
 
 class Bets:
