@@ -54,9 +54,10 @@ def origin(directory: Path) -> Iterator[str]:
 @contextmanager
 def proxy(directory: Path, delay: float) -> Iterator[tuple[str, int]]:
     """A real proxy; host and port."""
-    given = {"--urls": "urls.json", "--chain": "chain.json", "--journal": f"proxy-{delay}"}
-    words = [part for option, file in given.items() for part in (option, str(directory / file))]
-    command = [str(ONOFF), "proxy", *words, "--delay", str(delay), "--port", "0"]
+    where = ["--directory", str(directory / "proxy")]
+    given = [str(directory / "list.txt"), "--chain", str(directory / "chain.json"), *where, "--force"]
+    subprocess.run([str(ONOFF), "setup", *given], check=True, stdout=subprocess.DEVNULL)
+    command = [str(ONOFF), "proxy", *where, "--delay", str(delay), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
@@ -118,7 +119,9 @@ def main() -> None:
             for source in chain.names:
                 (Path(files) / source).write_bytes(source.encode()[:1] * length)
             with origin(Path(files)) as url:
-                (Path(name) / "urls.json").write_text(json.dumps({each: f"{url}/{each}" for each in chain.names}))
+                urls = {each: f"{url}/{each}" for each in chain.names}
+                (Path(name) / "urls.json").write_text(json.dumps(urls))
+                (Path(name) / "list.txt").write_text("".join(f"{at} {each}\n" for each, at in urls.items()))
                 chain.save(Path(name) / "chain.json")
                 for delay in (0.0, 0.05):
                     for private in (True, False):

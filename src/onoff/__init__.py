@@ -5,9 +5,9 @@ TYPE_CHECKING = False  # as type checkers know it: this comes before everything,
 if TYPE_CHECKING:
     from onoff import errors as errors
     from onoff.client.client import Client as Client
-    from onoff.client.client import Message as Message
     from onoff.client.connect import Settings as Settings
     from onoff.client.connect import connect as connect
+    from onoff.client.message import Message as Message
     from onoff.client.programs import httpx_transport as httpx_transport
     from onoff.client.sync import connect_sync as connect_sync
     from onoff.client.transports.onoff import OnoffTransport as OnoffTransport
@@ -34,7 +34,7 @@ _HOME = {
     "Client": "client.client",
     "Fit": "logs.fit",
     "HttpTransport": "client.transports.web",
-    "Message": "client.client",
+    "Message": "client.message",
     "OnoffError": "errors",
     "OnoffTransport": "client.transports.onoff",
     "Plan": "plans.plan",

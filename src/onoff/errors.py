@@ -33,6 +33,8 @@ command or a page sets its own.
 
 from __future__ import annotations
 
+import time
+
 # Exit codes of the command line, one for each thing that a script would do next.
 FOUND = 1  # a check or an audit found that something is wrong
 USAGE = 2  # the command, an option or a file must be mended
@@ -203,13 +205,20 @@ class StaleStep(RefusedByServer):
 class SourceError(OnoffError):
     """The server has no message for the wanted source; the step is finished.
 
-    `status`, `body` and `content_type` are what the server said.
+    `status`, `body` and `content_type` are what the server said. `until` is set if people and programs ask again after
+    such a failure: until then, in seconds since 1970, it is the answer to all who ask for the source, without a step.
     """
 
     exit_code = NO_MESSAGE
     status: int = 0
     body: bytes = b""
     content_type: str | None = None
+    until: float | None = None
+
+    def python_advice(self) -> str:
+        if self.until is None:
+            return ""
+        return f"Until {time.strftime('%H:%M:%S', time.localtime(self.until))} who asks for it again gets this answer."
 
 
 class WireError(OnoffError, ValueError):
@@ -219,13 +228,9 @@ class WireError(OnoffError, ValueError):
 
 
 class CatalogueError(WireError):
-    """The names, the message length or the document are not a catalogue.
-
-    `problems` has a line for each URL of a list that cannot be used.
-    """
+    """The names, the message length or the document are not a catalogue."""
 
     reason = "not-a-catalogue"
-    problems: tuple[str, ...] = ()
 
 
 class CatalogueMismatch(WireError):

@@ -18,6 +18,7 @@ import typer
 from clikit import call, interrupt
 from onoff import Chain
 from onoff.apps.cli.options import parse_lags
+from onoff.apps.signals import interrupt_on_signals
 
 ONOFF = Path(sys.executable).with_name("onoff")
 
@@ -61,7 +62,7 @@ WRONG = {  # a command, and words of its error
     "costs chain.csv --day --private 0": "is not possible",
     "page --no-open --chain two.csv": "not unique",
     "page --no-open --chain many.csv": "at most 24",
-    "proxy --urls urls.json --chain chain.csv --journal j --on --off": "give --on or --off, not both",
+    "proxy --on --off": "give --on or --off, not both",
     "get 0 --urls urls.json --chain chain.csv --journal j --on --off": "give --on or --off, not both",
     "get 3 --urls urls.json --chain chain.csv --journal j": "no source is called",
     "get 0 --urls bytes.json --chain chain.csv --journal j": "cannot be read as JSON",
@@ -155,3 +156,14 @@ def test_a_fit_that_is_ended_leaves_no_temporary_directory(tmp_path, number, ign
         assert Chain.load(tmp_path / "chain.json").n == 7
     else:
         assert process.returncode == (128 + number if ignored else 130)
+
+
+def test_a_hangup_that_was_ignored_stays_ignored():
+    """As `nohup onoff plan &` has it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupt_on_signals():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)

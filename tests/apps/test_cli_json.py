@@ -25,7 +25,7 @@ RUNS = {
     "resume": "resume --last --journal both.journal",
     "status": "status --journal both.journal",
     "play": "play requests.txt --promise past --record laws.jsonl --journal past.journal {given}",
-    "setup": "setup feeds.txt --force -o found.json",
+    "setup": "setup feeds.txt --force --directory made",
     "fit": "fit log.csv --one-user -o fitted.json",
     "costs": "costs chain.json --lags 1-2 --streams 2",
     "costs --day": "costs chain.json --day --streams 2",

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from joblib import Parallel, delayed
 
 from daskcluster import DaskCluster, needs_dask, slowly, who_does
 from onoff import Chain, plan
@@ -41,6 +42,12 @@ def test_results_come_as_they_finish_not_in_order():
 def test_a_single_call_is_made_here_so_that_its_own_parts_can_be_spread():
     with use_workers(2):
         assert list(compute(os.getpid, [()])) == [(0, os.getpid())]
+
+
+def test_the_parts_of_a_call_take_no_more_processes_than_were_asked_for():
+    """As those of a large plan (`onoff.schemes.realise`)."""
+    with use_workers(1):
+        assert set(Parallel(n_jobs=-1)(delayed(os.getpid)() for _ in range(3))) == {os.getpid()}
 
 
 def test_a_process_that_is_killed_is_an_error_that_says_what_to_do():

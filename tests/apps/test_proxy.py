@@ -10,7 +10,7 @@ import threading
 import pytest
 from starlette.datastructures import Headers
 
-from clientkit import BODIES, CHAIN, NAMES, client_with, scene
+from clientkit import BODIES, CHAIN, NAMES, client_with, faulty, scene
 from onoff import Chain, HttpTransport
 from onoff.apps.proxy import responses
 from onoff.apps.proxy.app import Application
@@ -27,6 +27,13 @@ HOST = [(b"host", b"127.0.0.1:8800")]
 @pytest.fixture
 def world(tmp_path):
     with scene("any", tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def own(tmp_path):
+    """An onoff server: its steps stay pending while it does not answer."""
+    with scene("own", tmp_path, dict(BODIES)) as made:
         yield made
 
 
@@ -51,11 +58,16 @@ def no_answer(_):
     return Reply([], close=True)
 
 
+def no_frames(world):
+    """What an onoff server does that goes away when it is asked for messages."""
+    return faulty(world.origin, lambda request, _: None if request.method == "GET" else no_answer(request))
+
+
 async def leave_pending(world, http):
     """Ask for the news, and for sports while the server does not answer: it is back, and that step is pending."""
     honest = world.server.respond
     await http.get("/news")
-    world.server.respond = no_answer
+    world.server.respond = no_frames(world)
     await http.get("/sports")
     world.server.respond = honest
 
@@ -100,6 +112,7 @@ def test_a_status_that_would_make_programs_ask_again_is_not_handed_on(world):
                 reply(b"" if status in (204, 304) else b"?", status) if request.path == "/news" else honest(request)
             )
             answers.append((status, await http.get("/news")))
+            queue.client.journal._failures.clear()  # its time is over
         return answers, steps(queue)
 
     answers, made = through(world, ask)
@@ -336,22 +349,22 @@ def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
         assert words in page.text
 
 
-def test_a_step_that_failed_is_finished_with_the_same_query_before_the_next(world):
-    honest = world.server.respond
+def test_a_step_that_failed_is_finished_with_the_same_query_before_the_next(own):
+    honest = own.server.respond
 
     async def ask(http, queue):
         await http.get("/news")
         await http.put("/onoff/privacy", content="off")
         await http.get("/news")
-        world.server.respond = no_answer
+        own.server.respond = no_frames(own)
         lost = await http.get("/sports")
         still = await http.get("/sports")
         pending = queue.client.journal.state.pending
-        world.server.respond = honest
+        own.server.respond = honest
         found = await http.get("/sports")
         return lost, still, pending, found, [(row.step, row.request, row.query) for row in queue.client.journal.steps()]
 
-    lost, still, pending, found, rows = through(world, ask)
+    lost, still, pending, found, rows = through(own, ask)
     assert [true_status(lost), true_status(still)] == [504, 504]
     assert lost.text.startswith("http://127.0.0.1")
     assert f". {KEPT} {AGAIN} [" in lost.text
@@ -381,11 +394,11 @@ def broken_library(queue):
 
 
 @pytest.mark.parametrize(("fail", "logged"), [(full_disk, ""), (broken_library, "a library that stumbles")])
-def test_a_request_that_could_not_be_begun_stays_in_the_queue_whatever_went_wrong(world, caplog, fail, logged):
+def test_a_request_that_could_not_be_begun_stays_in_the_queue_whatever_went_wrong(own, caplog, fail, logged):
     """Otherwise a server that finds such a fault would decide which requests the stream lacks."""
 
     async def ask(http, queue):
-        await leave_pending(world, http)
+        await leave_pending(own, http)
         mend = fail(queue)
         late = await http.get("/weather")
         waiting = queue.waiting
@@ -393,7 +406,7 @@ def test_a_request_that_could_not_be_begun_stays_in_the_queue_whatever_went_wron
         await http.get("/culture")
         return late, waiting, [NAMES[row.request] for row in queue.client.journal.steps()]
 
-    late, waiting, asked = through(world, ask)
+    late, waiting, asked = through(own, ask)
     assert (true_status(late), waiting) == (500, 1)
     assert NOT_BEGUN in late.text
     assert asked == ["news", "sports", "weather", "culture"]
@@ -439,42 +452,67 @@ def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
     assert through(world, again, first_ever=False) == [True, False]
 
 
-def test_for_every_program_that_got_no_message_one_request_to_come_is_on(world):
+def test_for_every_program_that_got_no_message_one_request_to_come_is_on(own):
     """A server that fails, or is slow, makes programs ask again for the same source, which no habit says."""
-    honest = world.server.respond
+    honest = own.server.respond
 
     async def ask(http, queue):
         await http.put("/onoff/privacy", content="off")
         for name in ("news", "sports"):
             await http.get(f"/{name}")
-        world.server.respond = no_answer
+        own.server.respond = no_frames(own)
         lost = [true_status(await http.get("/weather")) for _ in range(2)]
-        world.server.respond = honest
+        own.server.respond = honest
         for name in ("weather", "news"):
             await http.get(f"/{name}")
         return lost, [(NAMES[row.request], row.private) for row in queue.client.journal.steps(since=1)]
 
-    lost, made = through(world, ask)
+    lost, made = through(own, ask)
     assert lost == [504, 504]
     assert made == [("sports", False), ("weather", False), ("weather", True), ("weather", True), ("news", False)]
 
 
-def test_what_failed_is_made_at_public_times_when_the_server_is_back(world, monkeypatch):
-    monkeypatch.setattr("onoff.client.queue.RETRY_SECONDS", 0.3)
+@pytest.mark.parametrize("together", [False, True])
+def test_a_request_without_a_step_leaves_it_to_the_next_one_to_be_on(world, together):
+    """Servers see the same as if it had not been made: the first step after it is ON, and the second is not."""
     honest = world.server.respond
 
     async def ask(http, queue):
-        await leave_pending(world, http)
-        world.server.respond = no_answer
+        await http.put("/onoff/privacy", content="off")
+        await http.get("/news")
+        world.server.respond = faulty(honest, lambda r, _: reply(b"", 503) if r.path == "/weather" else None)
+        failed = [true_status(await http.get("/weather"))]
+        queue.expect_repeat()
+        if together:
+            answers = [queue.submit(name) for name in ("weather", "sports", "news")]
+            failed.append((await asyncio.gather(*answers))[0].status)
+        else:
+            failed.append(true_status(await http.get("/weather")))
+            for name in ("sports", "news"):
+                await http.get(f"/{name}")
+        return failed, [(NAMES[row.request], row.private) for row in queue.client.journal.steps(since=1)]
+
+    failed, made = through(world, ask)
+    assert failed == [503, 503]
+    assert made == [("weather", False), ("sports", True), ("news", False)]
+
+
+def test_what_failed_is_made_at_public_times_when_the_server_is_back(own, monkeypatch):
+    monkeypatch.setattr("onoff.client.queue.RETRY_SECONDS", 0.3)
+    honest = own.server.respond
+
+    async def ask(http, queue):
+        await leave_pending(own, http)
+        own.server.respond = no_frames(own)
         late = await http.get("/weather")
-        world.server.respond = honest
+        own.server.respond = honest
         async with asyncio.timeout(30):
             while steps(queue) < 3:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # nothing is left to be made
         return late, [NAMES[row.request] for row in queue.client.journal.steps()]
 
-    late, asked = through(world, ask)
+    late, asked = through(own, ask)
     assert true_status(late) == 504
     assert asked == ["news", "sports", "weather"]
 
@@ -594,16 +632,16 @@ def test_a_browser_that_was_led_to_a_source_gets_a_link_and_makes_no_step(world)
     assert (own.content, made) == (BODIES["news"], 1)
 
 
-def test_the_log_says_once_that_a_server_does_not_answer_and_once_that_all_do_again(world, caplog):
-    honest = world.server.respond
+def test_the_log_says_once_that_a_server_does_not_answer_and_once_that_all_do_again(own, caplog):
+    honest = own.server.respond
 
     async def ask(http, _):
         for respond in (honest, None, None, honest, honest, None, honest):
-            world.server.respond = respond or no_answer
+            own.server.respond = respond or no_frames(own)
             await http.get("/sports")
 
     with caplog.at_level(logging.WARNING, "onoff.proxy"):
-        through(world, ask)
+        through(own, ask)
     said = [record.getMessage() for record in caplog.records]
     assert ["does not answer" in words for words in said] == [True, False] * 2
     assert said[1] == "the servers answer again"

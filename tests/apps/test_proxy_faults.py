@@ -15,11 +15,11 @@ import pytest
 
 from onoff import Chain
 from onoff.client.status import snapshot
+from ports import free_port
 from proxykit import ProxyProcess
 from recordingserver import Origin, RecordingServer, Reply, reply
 
 NAMES = ("a", "b")
-CHAIN = Chain([[0.5] * 2] * 2, NAMES)
 STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -29,8 +29,9 @@ def origin():
         yield server
 
 
-def proxied(directory, origin, *options):
-    return ProxyProcess(directory, {name: f"{origin.url}/{name}" for name in NAMES}, CHAIN, *options)
+def proxied(directory, origin, *options, names=NAMES):
+    chain = Chain([[1 / len(names)] * len(names)] * len(names), names)
+    return ProxyProcess(directory, {name: f"{origin.url}/{name}" for name in names}, chain, *options)
 
 
 def made(proxy):
@@ -45,7 +46,7 @@ def request(proxy, *lines):
 
 
 PROGRAMS = {
-    "wget": ("wget", "-qO-", "--tries=5", "--waitretry=1"),
+    "wget": ("wget", "-nv", "-O-", "--tries=5", "--waitretry=1"),
     "curl": ("curl", "-sS", "--retry", "3", "--retry-delay", "1", "--fail"),
 }
 
@@ -54,21 +55,37 @@ PROGRAMS = {
 def test_no_status_of_an_origin_makes_a_program_ask_again(origin, tmp_path, program):
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
-    with proxied(tmp_path, origin) as proxy:
-        for number, status in enumerate(STATUSES):
-            said = ["Retry-After: 1", "Location: /b", "WWW-Authenticate: Basic realm=a"]
-            origin.respond = lambda _, status=status, said=said: reply(b"?", status, said)
-            subprocess.run([*PROGRAMS[program], f"{proxy.url}/a"], capture_output=True, check=False, timeout=120)
-            assert made(proxy) == number + 1, status
+    names = [f"s{status}" for status in STATUSES]
+    said = ["Retry-After: 1", "Location: /b", "WWW-Authenticate: Basic realm=a"]
+    origin.respond = lambda r: reply(b"?", int(r.path[2:]), said)
+    with proxied(tmp_path, origin, names=names) as proxy:
+        for name in names:
+            command = [*PROGRAMS[program], f"{proxy.url}/{name}"]
+            done = subprocess.run(command, capture_output=True, check=False, timeout=120)
+            assert done.stderr.count(b"424") == 1, (name, done.stderr)  # it asked once
+        assert made(proxy) == len(names)
 
 
-def test_all_who_wait_behind_a_silent_origin_are_told_when_it_was_silent_twice(origin, tmp_path):
+def test_all_who_wait_behind_a_silent_origin_are_told_after_one_deadline_and_for_how_long(origin, tmp_path):
     with proxied(tmp_path, origin, "--deadline", "0.7") as proxy, ThreadPoolExecutor(4) as pool:
         origin.respond = lambda _: Reply([60.0])
         began = time.monotonic()
         answers = list(pool.map(lambda name: httpx.get(f"{proxy.url}/{name}", timeout=60), "abab"))
         assert time.monotonic() - began < 4
         assert {answer.headers["onoff-true-status"] for answer in answers} == {"504"}
+        assert all("who asks for it again gets this answer. " in answer.text for answer in answers)
+        assert made(proxy) == 2  # one for each, and none for who asked again
+        origin.respond = Origin({name: name.encode() for name in NAMES})
+        assert "and no other was made now. Until " in httpx.get(f"{proxy.url}/a").text
+
+
+def test_the_queue_does_not_wait_behind_a_dead_origin(origin, tmp_path):
+    urls = {"a": f"{origin.url}/a", "b": f"http://127.0.0.1:{free_port()}/b"}
+    with ProxyProcess(tmp_path, urls, Chain([[0.5] * 2] * 2, NAMES)) as proxy:
+        answers = [httpx.get(f"{proxy.url}/{name}", timeout=60) for name in "ababa"]
+        assert [answer.status_code for answer in answers] == [200, 424, 200, 424, 200]
+        assert snapshot(proxy.journal).state.pending is None
+        assert made(proxy) == 4
 
 
 def test_a_program_that_half_closes_gets_its_answer_and_the_next_request_is_on(origin, tmp_path):

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import shutil
 import signal
 import sqlite3
 import subprocess
 import time
-from pathlib import Path
+from contextlib import closing
 
 import httpx
 import numpy as np
 import pytest
-import typer
 
 from clikit import call
 from onoff import Chain
-from onoff.apps.cli.app import app
 from onoff.client.status import snapshot
-from proxykit import PlainOrigin, ProxyProcess
+from ports import free_port
+from proxykit import ONOFF, PlainOrigin, ProxyProcess
 
 NAMES = tuple(f"feed{i}" for i in range(10))
 SEED = 17
-ROOT = Path(__file__).parents[2]
 
 
 def feed(name, issue=1):
@@ -97,6 +94,7 @@ def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins
     chain, rng = habits(), random.Random(SEED)
     wanted = [NAMES[i] for i in chain.simulate(18, np.random.default_rng(SEED))]
     seen = [{"catalogue": NAMES}]
+    chain.save(tmp_path / "chain.json")
     with ProxyProcess(tmp_path, urls_at(origins), chain, "--cache", "0", "--record", str(tmp_path / "laws")) as proxy:
         programs = Programs(proxy, tmp_path)
         for step, name in enumerate(wanted):
@@ -110,7 +108,7 @@ def test_the_origins_learn_nothing_from_what_curl_wget_and_newsboat_read(origins
             asked = sorted(NAMES.index(path[1:-4]) for path in paths)
             seen.append({"time": step, "step": step, "sources": asked, "client": "127.0.0.1"})
         page = httpx.get(proxy.url).text
-        assert "18, " in page
+        assert "18 requests, " in page
         assert "DO NOT FOLLOW" not in page
     assert any(len(line["sources"]) < 10 for line in seen[1:])
     stream = json.loads((tmp_path / "laws").read_text().splitlines()[0])["stream"]
@@ -148,19 +146,23 @@ def test_an_end_finishes_the_step_or_keeps_it_pending(number, origins, tmp_path)
     assert "Traceback" not in proxy.stderr_file.read_text()
 
 
-def test_the_options_of_the_service_exist():
-    file = ROOT / "examples" / "onoff-proxy.service"
-    [words] = re.findall(r"^ExecStart=%h/\S+/onoff (.*)$", file.read_text(), flags=re.M)
-    known = {option for each in typer.main.get_command(app).commands["proxy"].params for option in each.opts}
-    assert {word for word in words.split() if word.startswith("--")} <= known
-
-
-def test_an_announced_journal_is_refused_in_a_sentence(origins, tmp_path):
-    habits().save(tmp_path / "chain.json")
-    (tmp_path / "urls.json").write_text(json.dumps(urls_at(origins)))
-    given = ("--chain", tmp_path / "chain.json", "--urls", tmp_path / "urls.json", "--journal", tmp_path / "j")
-    call("get", "feed1", "--promise", "both", "--no-background", *given, check=True)
-    refused = call("proxy", *given)
-    assert refused.returncode == 2
-    assert "was made for the promise 'both'" in refused.stderr
-    assert "name another journal" in refused.stderr
+def test_newsboat_imports_the_written_list_and_reads_all_feeds_through_the_proxy(origins, tmp_path):
+    program, port, made = needed("newsboat"), free_port(), tmp_path / "made"
+    listed = tmp_path / "list.txt"
+    listed.write_text("".join(f"{url} The {name}\n" for name, url in urls_at(origins).items()))
+    call("setup", listed, "--directory", made, "--port", port, check=True)
+    home = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    (tmp_path / "config").write_text("cleanup-on-quit no\n")
+    (tmp_path / "urls").write_text("")
+    command = [program, "-u", tmp_path / "urls", "-c", tmp_path / "news.db", "-C", tmp_path / "config"]
+    subprocess.run([*command, "-i", made / "feeds.opml"], check=True, capture_output=True, env=home, timeout=180)
+    addresses = {line.split()[0] for line in (tmp_path / "urls").read_text().splitlines() if line.strip()}
+    assert addresses == {f"http://127.0.0.1:{port}/the-{name}" for name in NAMES}
+    running = [ONOFF, "proxy", "--directory", made, "--delay", "0.01"]
+    with subprocess.Popen(running, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline()
+        subprocess.run([*command, "-x", "reload"], check=True, capture_output=True, env=home, timeout=180)
+        process.terminate()
+    with closing(sqlite3.connect(tmp_path / "news.db")) as database:
+        titles = {title for (title,) in database.execute("SELECT title FROM rss_item")}
+    assert titles == {f"{name} 1" for name in NAMES}

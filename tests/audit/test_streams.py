@@ -210,12 +210,9 @@ def test_a_request_without_a_query_is_a_finding():
     assert (found.holds, [finding.rule for finding in found.findings]) == (False, ["query"])
 
 
-def test_a_race_shows_what_it_states_and_says_so():
-    client = Announced(8, [plan(Chain.load(READER), 1, "race")], "race")
-    found = audited(Chain.load(READER), "1001", client)
-    assert found.method == "bound as stated, not checked"
-    assert 0 < found.steps[-1].stated < found.steps[-1].bits < 1e-9
-    assert found.steps[0].bits == 0
+def test_a_race_cannot_be_enumerated():
+    with pytest.raises(OnoffError, match="a race has no table to enumerate: choose another scheme"):
+        audited(Chain.load(READER), "1001", Announced(8, [plan(Chain.load(READER), 1, "race")], "race"))
 
 
 # Privacy that is switched because of the request.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import onoff
-from clientkit import BODIES, CHAIN, NAMES, client_with, scene
+from clientkit import BODIES, CHAIN, NAMES, client_with, faulty, scene
 from clikit import call
 from onoff import Chain, connect_sync
 from onoff.client.habits import HabitsStatus, chain_of_row, chain_row, forgotten_row, unknown_habits
@@ -137,8 +137,9 @@ def test_a_journal_without_a_chain_is_never_used_with_one_nor_the_other_way_roun
 
 
 def test_a_pending_request_is_finished_by_the_next_process(tmp_path):
-    with scene("any", tmp_path) as world:
-        honest, world.server.respond = world.server.respond, lambda _: Reply([], close=True)
+    with scene("own", tmp_path) as world:
+        honest = world.server.respond
+        world.server.respond = faulty(honest, lambda r, _: Reply([], close=True) if r.method == "POST" else None)
         with pytest.raises(onoff.errors.Unavailable), reader(world, attempts=1) as client:
             client.get("sports")
         world.server.respond = honest

@@ -12,7 +12,21 @@ from dataclasses import replace
 
 import pytest
 
-from clientkit import ASKED, BODIES, FULL, NAMES, ON, SETS, STREAMS, TRANSPORTS, faulty, planted, public_rows, scene
+from clientkit import (
+    ASKED,
+    BODIES,
+    FULL,
+    NAMES,
+    ON,
+    SETS,
+    STREAMS,
+    TRANSPORTS,
+    cut_off,
+    faulty,
+    planted,
+    public_rows,
+    scene,
+)  # fmt: skip
 from onoff.client.client import Client
 from onoff.client.journal import Journal
 from onoff.errors import JournalError, SourceError, Unavailable
@@ -133,9 +147,7 @@ def broken_off(world, journal):
 
     async def run(client):
         await client.get("news")
-        world.server.respond = lambda request: Reply([], close=True)
-        with pytest.raises(Unavailable):
-            await client.get("sports")
+        await cut_off(world, client, "sports")
 
     world.use(run, journal=journal, attempts=1)
     world.server.respond = world.origin

@@ -1,4 +1,4 @@
-"""`onoff setup`: a file of URLs from what feed readers export. What is wrong is named by its place."""
+"""`onoff setup`: URLs from what feed readers export. What is wrong is named by its place, and left out."""
 
 from __future__ import annotations
 
@@ -41,20 +41,26 @@ def site():
 
 
 def made(text, directory, *options):
-    """What the command says about a list, and what it has written."""
+    """What the command says about a list, and the URLs that it has written."""
     (directory / "feeds").write_bytes(text if isinstance(text, bytes) else text.encode())
-    done = call("setup", directory / "feeds", "-o", directory / "urls.json", *options)
-    written = directory / "urls.json"
+    done = call("setup", directory / "feeds", "--directory", directory / "made", *options)
+    written = directory / "made" / "urls.json"
     return done, json.loads(written.read_text()) if written.exists() else None
 
 
 def refused(text, directory, *words, lines=1):
-    done, written = made(text, directory)
-    assert written is None
+    """Check what is said of a list that is not set up."""
+    done, _ = made(text, directory)
+    assert not (directory / "made").exists()
     assert done.returncode == 2, done.stderr
-    assert done.stderr.count("\n") == lines
+    assert done.stderr.count("\n") == lines, done.stderr
     for word in words:
         assert word in done.stderr
+
+
+def left_out(text, directory, *words):
+    """Check what is said of the only URL of a list of two that is left out."""
+    refused(text, directory, *words, "fewer than 2 sources are left", lines=2)
 
 
 def test_outlines_with_a_url_become_sources_sorted_by_plain_names(site, tmp_path):
@@ -65,8 +71,7 @@ def test_outlines_with_a_url_become_sources_sorted_by_plain_names(site, tmp_path
         ("weather-climate", f"{site.url}/weather"),
         ("zürich-news", f"{site.url}/zurich?a=1&b=2"),
     ]
-    assert done.stdout == "3 sources at 1 web server\n"
-    assert HttpTransport.load(tmp_path / "urls.json").names == tuple(urls)
+    assert HttpTransport.load(tmp_path / "made" / "urls.json").names == tuple(urls)
     assert [request.path for request in site.server.requests] == ["/arts", "/weather", "/zurich?a=1&b=2"]
     heads = {request.raw.split(b"\r\n", 1)[1] for request in site.server.requests}
     assert len(heads) == 1  # all alike
@@ -78,9 +83,9 @@ def test_a_plain_list_has_names_after_its_urls_or_else_from_them(site, tmp_path,
     place = site.url.removeprefix("http://").replace(":", "-").replace(".", "-")
     assert urls == {f"{place}-two-feed-xml": f"{site.url}/two/feed.xml", "the-first": f"{site.url}/one"}
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    done = call("setup", "-", "-o", tmp_path / "again.json")
+    done = call("setup", "-", "--directory", tmp_path / "again")
     assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "again.json").read_text()) == urls
+    assert json.loads((tmp_path / "again" / "urls.json").read_text()) == urls
 
 
 @pytest.mark.parametrize(
@@ -104,8 +109,7 @@ def test_redirects_are_followed_at_set_up(site, tmp_path):
         done, urls = made(f"{site.url}/a A\n{site.url}/d D\n", tmp_path)
         assert done.returncode == 0, done.stderr
         assert urls == {"a": f"{elsewhere.url}/c", "d": f"{site.url}/e?x"}
-        assert f"a: {site.url}/a leads to {elsewhere.url}/c\n" in done.stdout
-        assert "2 sources at 2 web servers" in done.stdout
+        assert f"a: {site.url}/a leads to {elsewhere.url}/c\n" in done.stderr
         assert [request.path for request in site.server.requests] == ["/a", "/b", "/d", "/e?x"]
 
 
@@ -122,7 +126,7 @@ def test_redirects_are_followed_at_set_up(site, tmp_path):
 )
 def test_a_redirect_to_nowhere_is_an_error_that_names_the_line(site, tmp_path, location, words):
     site.pages = {"/a": location}
-    refused(f"# mine\n{site.url}/a A\n{site.url}/b B\n", tmp_path, "feeds: line 2 ('A')", words)
+    left_out(f"# mine\n{site.url}/a A\n{site.url}/b B\n", tmp_path, "feeds: line 2 ('A')", words)
 
 
 @pytest.mark.parametrize("near", [
@@ -142,37 +146,59 @@ def test_a_redirect_may_not_lead_away_from_https():
     assert feeds.target("http://example.org/a", "http://example.org/a", safe) == safe
 
 
-def test_dead_urls_are_all_named_one_in_a_line_and_all_were_asked(site, tmp_path):
+def test_dead_urls_are_left_out_and_named_and_a_strict_setup_refuses_them(site, tmp_path):
     site.pages = {"/a": 404, "/c": Reply([], close=True), "/d": 304}
-    text = "".join(f"{site.url}/{name} {name}\n" for name in "abcd")
+    text = "".join(f"{site.url}/{name} {name}\n" for name in "abcde")
+    done, urls = made(text, tmp_path, "--strict")
+    assert (done.returncode, urls, (tmp_path / "made").exists()) == (2, None, False)
+    assert "3 URLs cannot be used. Nothing was written" in done.stderr
+    assert len(site.server.requests) == 5
+    done, urls = made(text, tmp_path)
+    assert (done.returncode, list(urls)) == (0, ["b", "e"])
     told = ("line 1 ('a')", "answers with 404", "line 3 ('c')", "does not answer", "line 4 ('d')", "answers with 304")
-    refused(text, tmp_path, *told, "3 URLs cannot be used: correct them, or leave them out", lines=4)
-    assert len(site.server.requests) == 4
+    for word in told:
+        assert word in done.stderr
+    assert done.stderr.count("left out: ") == 3
 
 
-def test_two_urls_that_lead_to_the_same_place_are_both_named(site, tmp_path):
+def test_of_two_urls_that_lead_to_the_same_place_one_is_left_out_and_both_are_named(site, tmp_path):
     site.pages = {"/a": "/c"}
-    refused(f"{site.url}/a A\n{site.url}/c C\n", tmp_path, "line 1 ('A') and", "line 2 ('C') lead to the same URL")
+    left_out(f"{site.url}/a A\n{site.url}/c C\n", tmp_path, "line 2 ('C'): leads to the same URL as", "line 1 ('A')")
+    left_out(f"{site.url}/a Z\n{site.url}/c C\n", tmp_path, "line 1 ('Z'): leads to the same URL as", "line 2 ('C')")
+    site.server.reset()
+    left_out(f"{site.url}/b A\n{site.url}/b A\n", tmp_path, "line 2 ('A'): leads to the same URL as", "line 1 ('A')")
+    site.server.reset()
+    left_out(f"{site.url}/b A\n{site.url}/b C\n", tmp_path, "line 2 ('C'): leads to the same URL as", "line 1 ('A')")
+    assert len(site.server.requests) == 1
+
+
+def test_feeds_with_the_same_title_get_numbers(site, tmp_path):
+    text = f"{site.url}/a News\n{site.url}/b news!\n{site.url}/c News 2\n{site.url}/d News\n"
+    _, urls = made(text, tmp_path)
+    assert {name: url[-1] for name, url in urls.items()} == {"news": "a", "news-2": "b", "news-3": "d", "news-2-2": "c"}
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("http://h/a X\nhttp://h/b x!\n", ["line 1 ('X') and", "line 2 ('x!') are both called 'x'"]),
-        ("http://h:80/a X\n\nHTTP://H/a Y\n", ["line 1 ('X') and", "line 3 ('Y') have the same URL"]),
-        ("", ["0 URLs"]),
-        ("http://127.0.0.1:9/a X\nfeed://x/y Y\n", ["line 2 ('Y')", "http(s)://"]),
-        ("http://127.0.0.1:9/a X\nhttp://u:p@x/y Y\n", ["line 2 ('Y')", "password"]),
-        ("http://127.0.0.1:9/a X\nhttp://x/y#z Y\n", ["line 2 ('Y')", "after #"]),
+        ("", ["fewer than 2"]),
         (b"http://127.0.0.1:9/a \xff\n", ["byte 21 is not UTF-8"]),
         ("<html><body/></html>", ["<html>"]),
         ("<opml><body><outline></body></opml>", ["line 1 is not XML (mismatched tag)"]),
         ('<?xml version="1.0" encoding="no-such"?><opml/>', ["feeds"]),
-        ('<opml><outline title="T" xmlUrl="javascript:x"/>\n<outline xmlUrl="http://x/"/></opml>', ["line 1 ('T')"]),
     ],
 )
-def test_a_list_that_cannot_be_used_is_refused_by_its_place_and_nothing_is_asked(tmp_path, text, words):
+def test_a_list_that_cannot_be_read_is_refused_and_nothing_is_asked(tmp_path, text, words):
     refused(text, tmp_path, *words)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [("feed://x/y", "http(s)://"), ("http://u:p@x/y", "password"), ("{0}/y#z", "after #"), ("javascript:x", "http(s)")],
+)
+def test_a_url_that_cannot_be_asked_for_is_left_out_by_its_place(site, tmp_path, url, words):
+    left_out(f"{site.url}/a A\n{url.format(site.url)} Y\n", tmp_path, "line 2 ('Y')", words)
+    assert [request.path for request in site.server.requests] == ["/a"]
 
 
 BOMB = '<!ENTITY a "ha">' + "".join(
@@ -203,16 +229,6 @@ def test_a_list_a_body_and_the_patience_are_bounded(site, tmp_path, monkeypatch)
     refused("#" * 1001, tmp_path, "longer than 1000 bytes")
     two = f"{site.url}/a A\n{site.url}/b B\n"
     site.pages = {"/a": reply(b"x" * 5000)}
-    refused(two, tmp_path, "line 1 ('A')", "longer than 1000 bytes")
+    left_out(two, tmp_path, "line 1 ('A')", "longer than 1000 bytes")
     site.pages = {"/a": Reply([b"HTTP/1.1 200 OK\r\n\r\n", *[0.05, b"x"] * 40], close=True)}
-    refused(two, tmp_path, "line 1 ('A')", "not whole after 0.2 seconds")
-
-
-def test_a_file_that_is_there_is_overwritten_only_by_force(site, tmp_path):
-    (tmp_path / "urls.json").write_text("{}")
-    text = f"{site.url}/a A\n{site.url}/b B\n"
-    done, written = made(text, tmp_path)
-    assert (done.returncode, written) == (2, {})
-    assert "urls.json: exists already" in done.stderr
-    assert site.server.requests == []
-    assert made(text, tmp_path, "--force")[1] == {"a": f"{site.url}/a", "b": f"{site.url}/b"}
+    left_out(two, tmp_path, "line 1 ('A')", "not whole after 0.2 seconds")

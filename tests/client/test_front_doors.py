@@ -104,17 +104,15 @@ def test_requests_of_several_tasks_are_made_one_after_the_other_in_the_order_of_
     assert len(own.queries()) == 1  # one connection, so that no query left before the answer to the one before
 
 
-def test_who_waits_behind_a_request_that_stays_pending_draws_nothing(world):
-    world.server.respond = faulty(
-        world.origin, lambda request, _: None if is_catalogue(request) else reply(b"", 503, 9)
-    )
+def test_who_waits_behind_a_request_that_stays_pending_draws_nothing(own):
+    own.server.respond = faulty(own.origin, lambda request, _: None if is_catalogue(request) else reply(b"", 503))
 
     async def run(client):
         calls = [client.get("news"), client.get("sports"), client.get("culture")]
         errors = await asyncio.gather(*calls, return_exceptions=True)
         return [type(error) for error in errors], [NAMES[row.request] for row in rows(client)]
 
-    assert world.use(run) == ([Unavailable, PendingRequest, PendingRequest], ["news"])
+    assert own.use(run) == ([Unavailable, PendingRequest, PendingRequest], ["news"])
 
 
 def is_catalogue(request):

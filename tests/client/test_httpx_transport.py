@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -12,11 +13,12 @@ import httpx
 import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, planted
-from onoff import Chain, connect, connect_sync, httpx_transport
+from onoff import Chain, HttpTransport, connect, connect_sync, httpx_transport
 from onoff.client import programs
 from onoff.client.queue import AGAIN, NotBegun
 from onoff.client.status import snapshot
-from onoff.errors import OnoffError, TransportError
+from onoff.client.sync import LoopThread
+from onoff.errors import OnoffError, TransportError, Unavailable
 from recordingserver import RecordingServer, Reply, reply
 
 ON = {"private": True}
@@ -56,6 +58,10 @@ def use(world, ask, **options):
     return asyncio.run(whole())
 
 
+def no_answer(_):
+    return Reply([], close=True)
+
+
 def url(world, name="news"):
     return f"{world.server.url}/{name}"
 
@@ -65,10 +71,6 @@ def steps(world):
     with closing(sqlite3.connect(world.directory / "journal")) as database:
         found = database.execute("SELECT request, private FROM steps ORDER BY step").fetchall()
     return [(NAMES[request], bool(private)) for request, private in found]
-
-
-def no_answer(_):
-    return Reply([], close=True)
 
 
 async def until(condition):
@@ -129,6 +131,27 @@ def test_a_program_without_async_gets_the_same_from_any_thread(world):
     assert [answer.content for answer in answers] == [BODIES[name] for name in wanted]
     assert sorted(int(answer.headers["onoff-step"]) for answer in answers) == list(range(20))
     assert snapshot(world.directory / "journal").memory.gap is False  # the end was a clean one
+
+
+def test_threads_that_ask_first_at_the_same_time_open_one_client(world):
+    begun, opened, start = threading.Semaphore(0), [], LoopThread.open
+
+    def open_late(self):
+        """Returns when all threads ask, if they can."""
+        opened.append(self)
+        for _ in range(5):
+            assert begun.acquire(timeout=60)
+        return start(self)
+
+    def read(name):
+        begun.release(1 + 4 * len(opened))  # a second one that opens must not wait for ever
+        return http.get(url(world, name)).status_code
+
+    with planted((LoopThread, "open", open_late)), ThreadPoolExecutor(5) as pool:
+        http = httpx.Client(transport=httpx_transport(connect(**settings(world))))
+        assert list(pool.map(read, NAMES)) == [200] * 5
+        http.close()
+    assert len(opened) == 1
 
 
 def test_many_tasks_make_their_steps_one_after_the_other(world):
@@ -264,48 +287,73 @@ def test_without_a_chain_the_program_learns_habits_and_stays_off_meanwhile(world
 STATUSES = (304, 407, 408, 421, 425, 429, 500, 502, 503, 504, 599, 600, 999)
 
 
-def test_a_status_after_which_programs_ask_again_is_424_with_the_true_one_beside_it(world):
+def news_fails(world, status):
+    """What a server does that has another status for the news."""
+    honest = world.origin
+    return lambda request: (
+        reply(b"" if status == 304 else b"sorry", status) if request.path == "/news" else honest(request)
+    )
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_status_after_which_programs_ask_again_is_424_with_the_true_one_beside_it(world, status):
+    world.server.respond = news_fails(world, status)
+
+    async def ask(http):
+        return await http.get(url(world))
+
+    answer = use(world, ask)
+    assert (answer.status_code, answer.headers["onoff-true-status"]) == (424, str(status))
+    assert answer.content == (b"" if status == 304 else b"sorry")
+    with pytest.raises(httpx.HTTPStatusError, match=f"424 the origin answered {status}"):
+        answer.raise_for_status()
+
+
+def test_a_web_server_that_does_not_answer_is_a_424_and_nothing_is_pending(world):
     honest = world.server.respond
 
     async def ask(http):
-        answers = []
-        for status in STATUSES:
-            world.server.respond = lambda request, status=status: (
-                reply(b"" if status == 304 else b"sorry", status) if request.path == "/news" else honest(request)
-            )
-            answers.append(await http.get(url(world)))
-        return answers
+        world.server.respond = no_answer
+        failed = [await http.get(url(world, "sports")) for _ in range(2)]
+        world.server.respond = honest
+        return failed, await http.get(url(world, "weather"))
 
-    for status, answer in zip(STATUSES, use(world, ask), strict=True):
-        assert (answer.status_code, answer.headers["onoff-true-status"]) == (424, str(status))
-        assert answer.content == (b"" if status == 304 else b"sorry")
-        with pytest.raises(httpx.HTTPStatusError, match=f"424 the origin answered {status}"):
-            answer.raise_for_status()
+    failed, answer = use(world, ask)
+    assert [(each.status_code, each.headers["onoff-true-status"]) for each in failed] == [(424, "502")] * 2
+    assert answer.content == BODIES["weather"]
+    assert [name for name, _ in steps(world)] == ["sports", "weather"]
 
 
-def test_a_program_that_asks_again_by_itself_makes_one_step_at_every_status(world):
-    """`httpx-retries`, a transport around ours, asks as often as it is told to after any status above 400."""
+@pytest.mark.parametrize("status", [status for status in STATUSES if 400 < status < 600])
+def test_a_program_that_asks_again_by_itself_asks_once_at_every_status(world, status):
+    """`httpx-retries`, a transport around ours, asks again after all statuses that it ever asks again after."""
     retries = pytest.importorskip("httpx_retries")
-    again = retries.Retry(total=3, backoff_factor=0, status_forcelist=[s for s in range(400, 600) if s != 424])
+    again = retries.Retry(total=3, backoff_factor=0, status_forcelist=[s for s in range(405, 600) if s != 424])
+    world.server.respond = news_fails(world, status)
 
-    def wanted_fails(status):
-        honest = world.origin
-        return lambda request: reply(b"sorry", status) if request.path == "/news" else honest(request)
-
-    def made(statuses):
-        before = len(steps(world)) if (world.directory / "journal").exists() else 0
-        inner = httpx_transport(connect(**settings(world)))
+    def asked(place):
+        inner = httpx_transport(connect(**settings(world, journal=world.directory / place)))
         with httpx.Client(transport=retries.RetryTransport(transport=inner, retry=again)) as http:
-            for status in statuses:
-                world.server.respond = wanted_fails(status)
-                http.get(url(world))
-        return len(steps(world)) - before
+            return 1 + http.get(url(world)).extensions["retry"].attempts_made
 
-    usual = [status for status in (*STATUSES, 404, 410, 451) if status in range(405, 600) and status != 424]
-    failing = [status for status in usual if status in STATUSES]
-    assert made(failing) == len(failing)
+    assert asked("journal") == len(steps(world)) == 1
     with planted((programs, "safe_status", lambda status: status)):
-        assert made(failing) > len(failing)
+        assert asked("planted") == 4
+
+
+def test_a_program_that_asks_again_after_errors_does_not_after_ours(world):
+    retries, calls = pytest.importorskip("httpx_retries"), []
+
+    async def away(*_):
+        calls.append(1)
+        raise Unavailable("the servers did not answer")
+
+    client = connect(**settings(world))
+    client.transport.fetch = away
+    with httpx.Client(transport=retries.RetryTransport(transport=httpx_transport(client))) as http:
+        with pytest.raises(httpx.TransportError, match="did not answer"):
+            http.get(url(world))
+        assert len(calls) == 1
 
 
 def test_the_projects_of_a_package_index_are_read_by_a_program_from_pypi(world):
@@ -342,21 +390,24 @@ def test_the_projects_of_a_package_index_are_read_by_a_program_from_pypi(world):
 
 
 def test_a_step_that_failed_is_an_error_of_httpx_and_is_finished_before_the_next_which_is_on(world):
-    honest = world.server.respond
+    async def away(*_):
+        raise Unavailable("the servers did not answer")
 
-    async def ask(http):
-        await http.get(url(world))
-        await http.get(url(world))
-        world.server.respond = no_answer
-        for name in ("sports", "weather"):  # the second is not begun, and waits
-            with pytest.raises(httpx.TransportError, match="did not answer") as caught:
-                await http.get(url(world, name))
-            assert isinstance(caught.value.__cause__, TransportError if name == "sports" else NotBegun)
-            assert str(caught.value).endswith(AGAIN)
-        world.server.respond = honest
-        return await http.get(url(world, "sports"))
+    async def whole():
+        client = connect(**settings(world))
+        async with httpx.AsyncClient(transport=httpx_transport(client, private=False)) as http:
+            await http.get(url(world))
+            await http.get(url(world))
+            client.transport.fetch = away
+            for name, cause in (("sports", TransportError), ("weather", NotBegun)):  # the second waits
+                with pytest.raises(httpx.TransportError, match="did not answer") as caught:
+                    await http.get(url(world, name))
+                assert isinstance(caught.value.__cause__, cause)
+                assert str(caught.value).endswith(AGAIN)
+            del client.transport.fetch
+            return await http.get(url(world, "sports"))
 
-    assert use(world, ask, private=False).content == BODIES["sports"]
+    assert asyncio.run(whole()).content == BODIES["sports"]
     assert steps(world)[2:] == [("sports", False), ("weather", True), ("sports", True)]
 
 

@@ -6,17 +6,22 @@ and on its connection, and all that the journal writes must be the same, but for
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+from itertools import product
 
 import pytest
 
 from clientkit import BODIES, NAMES, OFF, ON, faulty, planted, public_rows, scene
 from hostilekit import keep_the_wanted_only
+from onoff import HttpTransport, connect
 from onoff.client.journal import Journal
-from onoff.errors import OnoffError
+from onoff.client.transports import origins
+from onoff.errors import OnoffError, SourceError
 from poison import OWN, WEB
-from recordingserver import VersionedOrigin
+from ports import free_port
+from recordingserver import RecordingServer, Reply, VersionedOrigin, reply
 from sampling import one_in
 
 VICTIM = "science"
@@ -83,3 +88,100 @@ def test_a_client_that_stores_the_wanted_answer_alone_is_seen(web):
     web.directory.mkdir()
     with planted((Journal, "finish", keep_the_wanted_only)):
         assert not alike(web, not_poisoned)
+
+
+# Programs that ask again, and two web servers that fail in every way.
+
+LEFT = ("news", "science", "culture")  # the others are at the right server
+ASKED = {"wanted": ("news", VICTIM, "weather", "news"), "not wanted": ("news", "culture", "sports", "news")}
+SHARES = {"slow": [b"HTTP/1.1 200 OK\r\n", *[b"X-Slow: 1\r\n", 0.03] * 2000], "silent": [60.0]}
+FAULTS = {
+    "honest": None,
+    "dead": None,
+    "slow": lambda _: Reply(SHARES["slow"]),
+    "silent": lambda _: Reply(SHARES["silent"]),
+    "resetting": lambda _: Reply([], close=True),
+    "lying": lambda request: reply(b"?", 500, ["Retry-After: 9"]) if request.path[1:] in (VICTIM, "weather") else None,
+    "resting": lambda request: reply(b"", 503, ["Retry-After: 9"]) if request.path[1:] in (VICTIM, "weather") else None,
+}
+
+
+async def persist(client, names):
+    """What a program does that asks again, up to twice, for what has failed."""
+    for name in names:
+        for _ in range(3):
+            try:
+                await client.get(name)
+                break
+            except SourceError:
+                pass
+
+
+class Mix:
+    """Two servers that fail in some way, and what they see of a program."""
+
+    def __init__(self, directory, ways):
+        self.directory, self.ways, self.origin = directory, ways, VersionedOrigin(BODIES)
+        self.servers = [RecordingServer(faulty(self.origin, self.fault(way))) for way in ways]
+
+    @staticmethod
+    def fault(way):
+        return lambda request, _: FAULTS[way] and FAULTS[way](request)
+
+    def __enter__(self):
+        self.stack = contextlib.ExitStack()
+        urls = [self.stack.enter_context(server).url for server in self.servers]
+        dead = f"http://127.0.0.1:{free_port()}"
+        places = [dead if way == "dead" else url for way, url in zip(self.ways, urls, strict=True)]
+        self.urls = {name: f"{places[name not in LEFT]}/{name}" for name in NAMES}
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def seen(self, which, mutant=""):
+        """What both servers see of one world, in which order, and what the journal has written there."""
+        journal = self.directory / f"{which}{mutant}"
+        for server in self.servers:
+            server.reset()
+
+        async def run():
+            transport = HttpTransport(self.urls, deadline=0.8, attempts=2, backoff=0.01)
+            async with connect(transport=transport, journal=journal, promise="all", delay=0.001) as client:
+                await persist(client, ASKED[which])
+
+        asyncio.run(run())
+        recordings = [server.recording() for server in self.servers]
+        asked = sorted((r.begun, r.raw) for server in self.servers for r in server.requests)
+        return recordings, [raw for _, raw in asked], public_rows(journal)
+
+    def alike(self, mutant=""):
+        return self.seen("wanted", mutant) == self.seen("not wanted", mutant)
+
+
+@pytest.mark.parametrize(("left", "right"), one_in(8, product(FAULTS, FAULTS)))
+def test_servers_that_fail_see_the_same_of_a_program_that_asks_again(tmp_path, left, right, monkeypatch):
+    """Whatever it wants."""
+    monkeypatch.setattr(origins, "SHORT", 0.1)
+    with Mix(tmp_path, (left, right)) as mix:
+        assert mix.alike()
+
+
+def not_known(*_):
+    """Planted: who asks again makes a step like any other."""
+
+
+def of_any_member(self, source):
+    """Planted: what failed beside another source is not asked for either."""
+    for step, failures in self._failures:
+        if source in failures:
+            return step, failures[source]
+    return None
+
+
+@pytest.mark.parametrize("mistake", [not_known, of_any_member])
+def test_a_repetition_that_is_a_step_and_a_first_request_that_is_none_are_seen(tmp_path, mistake):
+    with Mix(tmp_path, ("lying", "honest")) as mix:
+        assert mix.alike()
+        with planted((Journal, "failure", mistake)):
+            assert not mix.alike("mutant")

@@ -28,6 +28,8 @@ TAGS = {
     "prefetch": '<link rel="prefetch" href="%S">',
     "preload": '<link rel="preload" as="image" href="%S">',
     "preload of a script": '<link rel="preload" as="script" href="%S">',
+    "speculation": '<script type="speculationrules">{"prefetch": [{"urls": ["%S"]}]}</script>',
+    "page in advance": '<script type="speculationrules">{"prerender": [{"urls": ["%S"]}]}</script>',
     "module preload": '<link rel="modulepreload" href="%S">',
     "refresh": '<meta http-equiv="refresh" content="0;url=%S">',
     "image": '<img src="%S">',
@@ -93,6 +95,7 @@ SCRIPTS = {
     "a click": 'const a = document.createElement("a"); a.href = "%S"; a.click()',
     "a ping": 'const a = document.createElement("a"); a.href = "#x"; a.ping = "%S"; document.body.append(a); a.click()',
     "led here": 'location.href = "/led"',
+    "another window": 'open("%S")',
 }
 WAYS = {
     **TAGS,

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from exactstreams import posterior as exact_posterior
 from onoff import Chain, bounds
-from onoff.model import bounds as limits
 from onoff.model.bounds import is_symmetric
-from onoff.testing import chains, sparse
+from onoff.testing import chains
 from oracles import ExactPosterior, random_chain, symmetric_inner, symmetric_outer
 
 lags = st.integers(1, 4)
@@ -46,17 +45,6 @@ def test_float_bounds_agree_with_fractions(chain, lag):
     assert abs(floats.outer - exact.outer) < 1e-11
     assert floats.inner_rate == 1 / floats.inner
     assert floats.outer_rate == 1 / floats.outer
-
-
-@given(sparse(5), lags)
-def test_streaming_a_block_at_a_time_keeps_what_sparse_chains_need(chain, lag):
-    # Some `last` has fewer than n contexts, so the n smallest are not complete after its block.
-    whole = bounds(chain.posterior(lag))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "BATCH", 1)
-        parts = bounds(chain.posterior(lag))
-    assert (whole.lam == parts.lam).all()
-    assert (whole.peaks == parts.peaks).all()
 
 
 # The symmetric chain: closed forms, both regimes, even and odd lag. Fractions throughout.

@@ -26,6 +26,7 @@ from onoff import Chain
 from onoff.client.status import snapshot
 from onoff.logs.journals import read_journal
 from ports import free_port
+from proxykit import set_up
 from recordingserver import RecordingServer, reply
 from stresskit import portion, steps_of
 
@@ -41,12 +42,9 @@ class Forge:
     """Proxies with one journal, one after the other."""
 
     def __init__(self, directory, urls):
-        self.journal, self.port = directory / "journal", free_port()
-        (directory / "urls.json").write_text(json.dumps(urls))
-        CHAIN.save(directory / "chain.json")
-        self.errors = directory / "errors.txt"
-        words = ("--urls", directory / "urls.json", "--chain", directory / "chain.json", "--journal", self.journal)
-        self.words = ["proxy", *map(str, words), "--port", str(self.port), "--delay", "0.002"]
+        made = set_up(directory / "proxy", urls, CHAIN, free_port())
+        self.journal, self.port, self.errors = made.journal, made.port, directory / "errors.txt"
+        self.words = ["proxy", "--directory", str(made.directory), "--delay", "0.002"]
         with self.errors.open("w") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, proxyforge.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,

@@ -17,9 +17,10 @@ from types import SimpleNamespace
 import pytest
 
 from onoff import Chain
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
 from onoff.client.connect import connect
 from onoff.client.journal import Journal
+from onoff.client.message import Message
 from onoff.client.transports import Answer, Content
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.client.transports.web import HttpTransport
@@ -82,11 +83,12 @@ class World:
         self.origin = OnoffOrigin(bodies) if kind == "own" else Origin(bodies)
         self.server = RecordingServer(self.origin)
 
-    def transport(self) -> OnoffTransport | HttpTransport:
-        """A new one."""
+    def transport(self, **options: object) -> OnoffTransport | HttpTransport:
+        """A new one. The options are for web servers."""
         if self.kind == "own":
             return OnoffTransport(self.server.url, timeout=60)
-        return HttpTransport(self.origin.urls(self.server), timeout=60, body_limit=BODY_LIMIT)
+        settings = {"timeout": 60, "body_limit": BODY_LIMIT, "attempts": 3, "backoff": 0.01, **options}
+        return HttpTransport(self.origin.urls(self.server), **settings)
 
     def address(self) -> dict[str, object]:
         """How `connect` is told of the server."""
@@ -135,6 +137,16 @@ class World:
         """The requests that ask for messages, connection by connection."""
         found = [[raw for raw in requests if b"/v1/catalogue" not in raw] for requests in self.server.recording()]
         return [requests for requests in found if requests]
+
+
+async def cut_off(world: World, client: Client, source: str) -> None:
+    """Ask a server that says nothing, and give up when it has been asked: the request stays pending."""
+    world.server.respond, before = lambda _: Reply([60.0]), len(world.server.requests)
+    asking = asyncio.create_task(client.get(source))
+    while len(world.server.requests) == before:
+        await asyncio.sleep(0.002)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
 
 
 @contextmanager

@@ -36,8 +36,8 @@ import onoff.client.rollback
 import onoff.files
 import onoff.past.habits
 from onoff.apps.cli.app import main as command_line
-from onoff.client.client import Message
 from onoff.client.connect import connect
+from onoff.client.message import Message
 from onoff.client.transports.http import Connection, Connections
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.client.transports.web import HttpTransport

@@ -1,7 +1,7 @@
 """Proxies for tests: the application in this process, a real `onoff proxy`, and plain web servers behind them.
 
 async with proxied(client) as (http, queue): ...         # the application, asked without a socket
-with ProxyProcess(tmp_path, urls, chain) as proxy: ...  # the command; proxy.kill() is kill -9
+with ProxyProcess(tmp_path, urls, chain) as proxy: ...  # what setup writes, and the command; proxy.kill() is kill -9
 with PlainOrigin(directory) as origin: origin.log       # what Python's own web server logged, in order
 """
 
@@ -23,7 +23,9 @@ import httpx
 
 from onoff import Chain
 from onoff.apps.proxy.app import Application
+from onoff.apps.setup import PORT, Setup
 from onoff.client.client import Client
+from onoff.client.feeds import Source
 from onoff.client.queue import LONGEST, RequestQueue
 from ports import free_port
 
@@ -39,18 +41,22 @@ async def proxied(client: Client, longest: int = LONGEST) -> AsyncIterator[tuple
             yield http, queue
 
 
+def set_up(directory: Path, urls: Mapping[str, str], chain: Chain | None, port: int = PORT) -> Setup:
+    """What `onoff setup` writes for these URLs, which are not asked for. The proxy makes the journal."""
+    directory.mkdir()
+    made = Setup(directory, {name: Source(name, url) for name, url in urls.items()}, chain=chain, port=port)
+    made.write()
+    return made
+
+
 class ProxyProcess:
     """`onoff proxy` on a free port, which stays the same when it is started again."""
 
     def __init__(self, directory: Path, urls: Mapping[str, str], chain: Chain | None, *options: str) -> None:
-        self.directory, self.port, self.journal = directory, free_port(), directory / "proxy.journal"
+        made = set_up(directory / "proxy", urls, chain, free_port())
+        self.directory, self.port, self.journal = directory, made.port, made.journal
         self.stderr_file = directory / "proxy.err"
-        (directory / "urls.json").write_text(json.dumps(dict(urls)))
-        words = ["--urls", directory / "urls.json", "--journal", self.journal, "--port", self.port, "--delay", "0.01"]
-        if chain is not None:
-            chain.save(directory / "chain.json")
-            words += ["--chain", directory / "chain.json"]
-        self.command = [str(ONOFF), "proxy", *map(str, words), *options]
+        self.command = [str(ONOFF), "proxy", "--directory", str(made.directory), "--delay", "0.01", *options]
         self.start()
 
     def start(self) -> None:

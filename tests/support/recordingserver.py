@@ -143,7 +143,7 @@ class RecordingServer:
                         writer.write(part)
                         await writer.drain()
                     else:
-                        await asyncio.sleep(part)
+                        await self._pause(part, reader)
                 if answer.close:
                     return
         except (asyncio.CancelledError, ConnectionError):
@@ -151,6 +151,14 @@ class RecordingServer:
         finally:
             writer.close()
             self._open -= 1
+
+    async def _pause(self, seconds: float, reader: asyncio.StreamReader) -> None:
+        """Wait, but not for a client that has gone."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if reader.at_eof() or reader.exception() is not None:
+                raise ConnectionError("the client has gone")
+            await asyncio.sleep(min(left, 0.02))
 
     async def _read(self, reader: asyncio.StreamReader, mine: list[bytes]) -> Request | None:
         raw = b""

@@ -7,6 +7,7 @@ is divided as well as many small ones.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 import warnings
@@ -20,6 +21,7 @@ from onoff.errors import ClusterError
 from onoff.extras import need
 
 Result = TypeVar("Result")
+MOST = "LOKY_MAX_CPU_COUNT"  # the variable by which joblib's processes are limited
 CONNECT = 10.0  # seconds to reach a scheduler, and then to see a first worker
 
 
@@ -36,6 +38,8 @@ def use_workers(jobs: int | None = None, dask: str | None = None) -> Iterator[No
         with _cluster(dask):
             yield
         return
+    before = os.environ.get(MOST)
+    os.environ[MOST] = str(jobs or before or os.cpu_count())  # for the parts of a call: they take all that there are
     try:
         with parallel_config("loky", n_jobs=jobs or -1, inner_max_num_threads=1, initializer=_ignore_interrupts):
             yield
@@ -44,6 +48,9 @@ def use_workers(jobs: int | None = None, dask: str | None = None) -> Iterator[No
             "a process that computed was killed, perhaps for want of memory: what was finished is kept; "
             "call again, with fewer --jobs"
         ) from None
+    finally:
+        os.environ.pop(MOST)
+        os.environ |= {} if before is None else {MOST: before}
 
 
 def compute(work: Callable[..., Result], calls: Sequence[tuple[Any, ...]]) -> Generator[tuple[int, Result], None, None]:

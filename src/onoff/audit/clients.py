@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from itertools import combinations, product
 from math import comb
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 CELLS = 10**7  # sources times sets: the largest encoder of decoys that is written down
 KEPT = 2**28  # bytes of encoders that are kept
-AnyPlan = TypeVar("AnyPlan", bound=Any)
 
 
 class TooLarge(OnoffError):
@@ -162,7 +161,7 @@ class Decoys(_Forgetful):
 # The promise `both`
 
 
-def serving(plans: Iterable[AnyPlan], lag: int) -> AnyPlan:
+def serving(plans: Iterable[Any], lag: int) -> Any:
     """Return the plan that a client uses at a lag: the cheapest that fits, of equals the one for the largest lag.
 
     A race, whose cost is estimated, counts with its upper estimate. Raises `OnoffError` if no plan fits.

@@ -23,7 +23,7 @@ from onoff.audit.law import Law, LawLine
 from onoff.audit.rules import due_steps
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
-from onoff.types import Floats, Units
+from onoff.types import Units
 
 
 def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Iterator[LawLine]:
@@ -52,7 +52,9 @@ def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine
     dues = due_steps(journal.steps, False, chain.depth, everything=(each.due for each in served))
     state, known = None, chain
     for step, due, then in zip(journal.steps, dues, served[1:], strict=True):
-        known = _like(chain, then.chain.P) if then.changed else known
+        if then.changed:  # by other rows for the same states, or by a Markov chain that was learned
+            P = then.chain.P
+            known = Chain(P, chain.names, states=chain.states if len(P) == len(chain.P) else None)
         if due.lag == 0 and (then.due or not due.counts):
             state = None
         elif due.lag == 0:
@@ -64,12 +66,7 @@ def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine
         state = replace(state, chain=known) if state is not None and then.changed else state
 
 
-def _like(chain: Chain, P: Floats) -> Chain:
-    """The chain with other rows, or the Markov chain that was learned in its place."""
-    return Chain(P, chain.names, states=chain.states if len(P) == len(chain.P) else None)
-
-
-def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:
+def read_laws(file: Path, stream: str, chain: Chain) -> Iterator[LawLine]:
     """Read the laws of one stream from a record, step by step and without keeping them; the last of a step counts.
 
     A client that was killed before it began a step records its law again. Half a line, which a crash has left, is
@@ -82,7 +79,9 @@ def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:
         with readable(f"{file}: line {number} is not one of a record of laws"):
             if (data["format"], data["version"]) != ("onoff-law", 3):
                 raise ValueError("it does not say 'onoff-law', version 3")
-            found = law_line(whole(data["step"]), data["law"], data["place"], data["joined"], n)
+            found = law_line(whole(data["step"]), data["law"], data["place"], data["joined"], chain.n)
+            if len(found.joined) not in (chain.n, len(chain.states)):
+                raise ValueError(f"{len(found.joined)} states are not those of the chain")
             if kept is not None and found.step < kept.step:
                 raise ValueError(f"step {found.step} comes after step {kept.step}")
         if kept is not None and found.step > kept.step:
@@ -94,7 +93,10 @@ def read_laws(file: Path, stream: str, n: int) -> Iterator[LawLine]:
 
 def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Sequence[int], n: int) -> LawLine:
     """Make a law of its dictionary as recorded. Raises `ValueError` if its parts do not fit together."""
-    stated, encoders = sets_with_masses(law, n), {}
+    stated = Law(tuple(source_set(query, n) for query in law["sets"]), tuple(map(whole, law["masses"])))
+    if not stated.denominator or len(stated.sets) != len(stated.masses):
+        raise ValueError(f"{len(stated.sets)} sets have {len(stated.masses)} masses, which sum to {stated.denominator}")
+    encoders = {}
     for context, parts in law["encoders"].items():
         requests, positions, units = map(_array, parts)
         same = len(requests) == len(positions) == len(units) > 0 and min(requests.min(), positions.min()) >= 0
@@ -103,14 +105,6 @@ def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Se
         table = encoders[whole(int(context))] = np.zeros((n, len(stated.sets)), dtype=np.int64)
         table[requests, positions] = units
     return LawLine(step, stated, encoders, tuple(_array(place).tolist()), tuple(_array(joined).tolist()))
-
-
-def sets_with_masses(data: Mapping[str, Any], n: int) -> Law:
-    """The law of a record."""
-    law = Law(tuple(source_set(query, n) for query in data["sets"]), tuple(map(whole, data["masses"])))
-    if not law.denominator or len(law.sets) != len(law.masses):
-        raise ValueError(f"{len(law.sets)} sets have {len(law.masses)} masses, which sum to {law.denominator}")
-    return law
 
 
 def _array(numbers: Any) -> Units:

@@ -124,7 +124,7 @@ def read_journal(file: Path, chain: Chain | None) -> Journal:
 
 def _step(row: Mapping[str, Any], n: int) -> Step:
     numbers, answer = (None if row[name] is None else json.loads(row[name]) for name in ("numbers", "received"))
-    received = None if answer is None else tuple((whole(x, n), v, whole(size)) for x, v, size in answer)
+    received = None if answer is None else tuple((whole(x, n), v, whole(size)) for x, v, size, *_ in answer)
     if any(not isinstance(version, str | None) for _, version, _ in received or ()):
         raise ValueError("a version is no text")
     if (received is None) != (row["cache"] is None):

@@ -20,11 +20,9 @@ from onoff.audit.bayes import View
 from onoff.audit.clients import Announced, has_table
 from onoff.audit.exhibits import law_digest, plan_laws, read_laws, remade_laws
 from onoff.audit.files import Journal, Line, Log, Step, read_journal, read_log
-from onoff.audit.habits import serve
 from onoff.audit.law import UNCHECKED, Finding, LawLine
 from onoff.audit.numbers import Bets, Repeats
 from onoff.audit.replay import Drawn, replay
-from onoff.audit.rules import due_steps
 from onoff.errors import OnoffError
 from onoff.model.powers import one_thread
 from onoff.types import Progress, Query, silent
@@ -175,7 +173,7 @@ def audit_log(
     if not stream:
         raise OnoffError(f"{log}: the journal's stream {noted.stream} is not in this log")
     wide = noted.promise != "both"
-    work = len(noted.steps) * chain.n**2 * (1 if wide else chain.n)
+    work = len(noted.steps) * len(chain.states) ** 2 * (1 if wide else chain.n)
     attacked = work <= MOST_WORK if attacked is None else attacked
     one_chain = noted.promise == "both" or (noted.promise == "past" and len(noted.chains) < 2 and not noted.learns)
     attacked = attacked and one_chain
@@ -245,7 +243,7 @@ class _Laws:
 
     def _recorded(self, record: Path, made: Iterator[LawLine]) -> Iterator[LawLine]:
         self.findings += [Finding(UNCHECKED, UNLIKE, line.step) for line in made if not self._is_noted(line)]
-        for line in read_laws(record, self._journal.stream, self._chain.n):
+        for line in read_laws(record, self._journal.stream, self._chain):
             if not self._is_noted(line):
                 message = "the law on record is not the one of the journal"
                 self.findings.append(Finding("record", message, line.step))
@@ -275,10 +273,8 @@ def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: E
         served = plan is not None and plan.lag <= lag
         return (client.step(lag, plan) if served else None) if both else laws.rules.get(step.step)
 
-    served, _ = serve(chain, journal)
-    dues = due_steps(journal.steps, both, chain.depth, everything=(each.due for each in served))
-    steps = list(zip(journal.steps, dues, strict=True))[: max(sets) + 1]
-    return [Seen(due.lag == 0, sets.get(step.step), rule(step, due.lag)) for step, due in steps]
+    last = max(sets) + 1
+    return [Seen(step.lag == 0, sets.get(step.step), rule(step, step.lag)) for step in journal.steps[:last]]
 
 
 def _attacked(

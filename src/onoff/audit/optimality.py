@@ -11,50 +11,21 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from onoff.audit.files import readable, source_set, whole
 from onoff.audit.law import Finding, Law
-from onoff.audit.rows import Walk
-from onoff.errors import OnoffError
 from onoff.files import reading
 from onoff.model.bounds import up
 
-if TYPE_CHECKING:
-    from onoff.model.chain import Chain
-
-MOST_WORK = 2**29  # products of integers for the walks of a lag: a minute or two
 NEAR = 1e-12  # a share of a lower bound: floats may differ in last digits
 RATE = 1e-6  # how often a true statement about a race's cost is called false
 LIMIT = 4.8917  # a normal variable lies beyond +-LIMIT with probability RATE
 FEW = 300  # draws behind a stated cost
 WIDE = 3  # times the width that FEW draws give: no interval is as wide
-
-
-class LagRows:
-    """Posterior rows of one lag as integers: p(x | last, next) = w_x / sum_y w_y, up to `error` in total variation."""
-
-    def __init__(self, chain: Chain, lag: int) -> None:
-        if chain.n**3 * lag > MOST_WORK:
-            raise OnoffError(f"lag {lag} is too large for an audit in exact integers of {chain.n} sources")
-        self.chain, self.n, self.lag, self.error = chain, chain.n, lag, Walk.error(lag)
-        self._walk = Walk(chain.P)
-        self.vector = cache(lambda last: self._walk.vector(last, lag))
-
-    def weights(self, last: int, next: int) -> list[int]:
-        """w_0..w_{n-1}; all 0 iff the context is impossible."""
-        return [weight * row[next] for weight, row in zip(self.vector(last), self._walk.rows, strict=True)]
-
-    def successors(self, source: int) -> list[int]:
-        """The row of the chain in integers."""
-        return self._walk.rows[source]
-
-    def possible(self, last: int, next: int) -> bool:
-        return any(self.weights(last, next))
 
 
 def read_certificate(file: Path, n: int) -> dict[str, Any]:

@@ -13,16 +13,17 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onoff.audit import optimality
 from onoff.audit.law import COARSE, Finding, Law, Pairs, check_encoder, check_law
-from onoff.audit.optimality import LagRows, RaceCost
+from onoff.audit.optimality import RaceCost
 from onoff.audit.races import Race
 from onoff.audit.replay import check_draw
+from onoff.audit.rows import Walk
 from onoff.errors import ContextError, OnoffError
 from onoff.model.bounds import up
 from onoff.types import Bar, Query, RandBelow, Units, quiet
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 DRAWS = 20_000
+MOST_WORK = 2**29  # products of integers for the walks of a lag: a minute or two
 TRIED = 4  # numbers for one request in one context
 REPLAYED = 4 * 10**9  # products: so many that the clocks of races are run again for seconds
 
@@ -95,7 +97,9 @@ def audit_plan(
             raise OnoffError(f"it is for the chain {plan.chain.fingerprint}, not for {chain.fingerprint}")
         law = Law(plan.sets, plan.masses) if callable(getattr(plan, "encoder", None)) else None
         further = {lag for lag in lags if lag > plan.lag} | ({plan.lag + 1} if law is None else set())
-        rows = [LagRows(chain, lag) for lag in sorted({plan.lag, *further})]
+        checked, walk = sorted({plan.lag, *further}), Walk(chain.P)
+        if chain.n**3 * checked[-1] > MOST_WORK:
+            raise OnoffError(f"lag {checked[-1]} is too large for an audit in exact integers of {chain.n} sources")
     except OnoffError as error:
         return PlanAudit(str(file), (Finding("refused", f"the plan cannot be used: {error}"),))
     if law is not None and (fault := check_law(law, chain.n)) is not None:
@@ -106,12 +110,13 @@ def audit_plan(
     cost = estimate = None
     try:
         if law is None:
-            checks = [LagCheck(one.lag, 0, 0, None, None, float(plan.rounding_at(one.lag))) for one in rows]
-            estimate = _check_race(plan, proved, rows, draws, randbelow, bar, findings)
+            checks = [LagCheck(lag, 0, 0, None, None, float(plan.rounding_at(lag))) for lag in checked]
+            estimate = _check_race(plan, proved, walk, checked, draws, randbelow, bar, findings)
         else:
             cost = law.cost
             findings += _check_cost(plan, law)
-            checks = [_check_lag(plan, law, one, draws // len(rows), randbelow, bar, findings) for one in rows]
+            each = draws // len(checked)
+            checks = [_check_lag(plan, law, walk, lag, each, randbelow, bar, findings) for lag in checked]
         findings += [
             Finding("coarse", f"a rounding of {check.stated!r} per step is stated at lag {check.lag}: too much")
             for check in checks
@@ -135,19 +140,20 @@ def _check_cost(plan: Any, law: Law) -> Iterator[Finding]:
 
 
 def _check_lag(
-    plan: Any, law: Law, rows: LagRows, draws: int, randbelow: RandBelow, bar: Bar, findings: list[Finding]
+    plan: Any, law: Law, walk: Walk, lag: int, draws: int, randbelow: RandBelow, bar: Bar, findings: list[Finding]
 ) -> LagCheck:
     """Check every context of one lag: its encoder, the rounding that is stated, and some draws.
 
     Of the `draws` every context gets its share: all its requests, or some at random.
     """
-    n, stated = rows.n, float(plan.rounding_at(rows.lag))
+    n, stated = len(walk.rows), float(plan.rounding_at(lag))
     largest, at, kept, contexts = Fraction(-1), (0, 0), 0, 0
     share = TRIED * n * n
     with bar(n * n) as advance:
         for last, next in product(range(n), repeat=2):
-            contexts += rows.possible(last, next)
-            found = _check_context(plan, law, rows, last, next)
+            weights = walk.weights(last, next, lag)
+            contexts += any(weights)
+            found = _check_context(plan, law, weights, (lag, last, next))
             if isinstance(found, Finding):
                 findings.append(found)
             elif found is not None:
@@ -156,20 +162,22 @@ def _check_lag(
                 if distance > largest:
                     largest, at = distance, (last, next)
                 requests = draws // share + (randbelow(share) < draws % share)
-                findings += _check_draws(plan, law, units, (rows.lag, last, next), requests, randbelow)
+                findings += _check_draws(plan, law, units, (lag, last, next), requests, randbelow)
             advance()
     if largest > Fraction(stated):
         message = f"rows are {up(largest):.3e} from the posterior, {stated:.3e} is stated (total variation)"
-        findings.append(Finding("rounding", message, None, (rows.lag, *at), None, up(largest - Fraction(stated))))
-    return LagCheck(rows.lag, kept, contexts, largest if kept else None, at if kept else None, stated)
+        findings.append(Finding("rounding", message, None, (lag, *at), None, up(largest - Fraction(stated))))
+    return LagCheck(lag, kept, contexts, largest if kept else None, at if kept else None, stated)
 
 
-def _check_context(plan: Any, law: Law, rows: LagRows, last: int, next: int) -> tuple[Units, Fraction] | Finding | None:
+def _check_context(
+    plan: Any, law: Law, weights: list[int], context: tuple[int, int, int]
+) -> tuple[Units, Fraction] | Finding | None:
     """Return the encoder of a context and its total variation, exactly, or what is wrong; None if it is impossible."""
-    context = rows.lag, last, next
-    possible = rows.possible(last, next)
+    lag, last, next = context
+    possible = any(weights)
     try:
-        units = plan.encoder(last, next, rows.lag).toarray()
+        units = plan.encoder(last, next, lag).toarray()
     except ContextError as error:
         message = f"a possible context is called impossible: {error}"
         return Finding("contexts", message, context=context) if possible else None
@@ -177,7 +185,7 @@ def _check_context(plan: Any, law: Law, rows: LagRows, last: int, next: int) -> 
         return Finding("encoder", f"there is no encoder: {error}", context=context)
     if not possible:
         return Finding("contexts", "an impossible context has an encoder", context=context)
-    found = check_encoder(law, units, rows.weights(last, next), rows.error, context)
+    found = check_encoder(law, units, weights, Walk.error(lag), context)
     return found if isinstance(found, Finding) else (units, found)
 
 
@@ -202,7 +210,7 @@ def _check_draws(
 
 
 def _check_race(
-    plan: Any, proved: float, rows: Sequence[LagRows], draws: int, randbelow: RandBelow, bar: Bar,
+    plan: Any, proved: float, walk: Walk, lags: Sequence[int], draws: int, randbelow: RandBelow, bar: Bar,
     findings: list[Finding],
 ) -> RaceCost:  # fmt: skip
     """Draw from a race, run its clocks again from the same random numbers, and test the cost that it states.
@@ -210,13 +218,13 @@ def _check_race(
     The last request is drawn uniformly, the request and the next one by the chain: given the context, the request then
     follows the posterior. To run clocks again takes n^3 products: with many sources only the first draws are replayed.
     """
-    n = rows[0].n
-    referee, sizes = Race(rows[0].chain.P, plan.lag), []
+    n, vector = len(walk.rows), cache(walk.vector)
+    referee, sizes = Race(plan.chain.P, plan.lag), list[int]()
     with bar(draws) as advance:
         for t in range(draws):
-            one, last = rows[t % len(rows)], randbelow(n)
-            request = _pick(one.vector(last), randbelow)
-            context = one.lag, last, _pick(one.successors(request), randbelow)
+            lag, last = lags[t % len(lags)], randbelow(n)
+            request = _pick(vector(last, lag), randbelow)
+            context = lag, last, _pick(walk.rows[request], randbelow)
             query, numbers = _draw(plan, request, context, randbelow)
             sizes.append(len(query))
             wrong = referee.check(query, numbers, request, context) if t * n**3 < REPLAYED else None

@@ -140,11 +140,11 @@ class _Draws:
 
     def _check_both(self, step: Step, due: Due, line: LawLine | None) -> Iterator[Finding]:
         """A step of the promise `both`, drawn from a plan in the context (last, next)."""
-        wrong = self._rule.check(step, due.lag, None if line is None else line.law)
         name, last, next = PlanName.parse(step.plan), due.last, step.next
-        yield from filter(None, [wrong])
-        if name is None or (wrong is not None and wrong.rule == "plan"):
+        if name is None or not 0 < name.lag <= due.lag:
+            yield Finding("plan", f"used {step.plan!r} at lag {due.lag}, which it does not serve")
             return
+        yield from self._rule.check(step, name, due.lag, None if line is None else line.law)
         if step.request is None or next is None or last is None or step.numbers is None:
             yield ERASED
         elif name.scheme == "race":

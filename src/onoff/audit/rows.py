@@ -76,22 +76,12 @@ class Belief(NamedTuple):
 
     @property
     def error(self) -> Fraction:
-        """A bound on the total variation between what `whole_weights` makes of the computed law and of the exact one.
+        """A bound on the total variation between what `Pasts` compares in integers and the exact law.
 
         The same holds for the law of the next request, a sum over states.
         """
         size = len(self.chances)
         return Fraction(expm1(self.spread + 8 * (size + 2) * UNIT)) + Fraction(size, 2**60)
-
-
-def whole_weights(law: Floats) -> list[int]:
-    """A law as integers, 0 where it is 0."""
-    return [int(weight) + (weight > 0) for weight in np.ldexp(law / law.sum(), 62).tolist()]
-
-
-def _sum_by(index: Units, terms: Floats, size: int) -> Floats:
-    """Sum up the terms of each index."""
-    return np.asarray(np.bincount(index, terms, size), dtype=np.float64)
 
 
 def home(origin: int, place: Sequence[int], joined: Sequence[int]) -> int:
@@ -139,14 +129,10 @@ class Pasts:
         for origin, belief in self._beliefs.items():
             if len(self._ways(belief)[0]):
                 here.setdefault(home(origin, place, joined), []).append(belief)
-        self._beliefs, wrong, rounding = {}, [], Fraction(0)
-        for context in sorted(here):
-            found = self._check_context(law, tables.get(context), here[context], context)
-            if isinstance(found, Finding):
-                wrong.append(found)
-            else:
-                rounding = max(rounding, found)
-        return wrong, rounding
+        self._beliefs = {}
+        found = [self._check_context(law, tables.get(context), here[context], context) for context in sorted(here)]
+        wrong = [one for one in found if isinstance(one, Finding)]
+        return wrong, max((one for one in found if isinstance(one, Fraction)), default=Fraction(0))
 
     def _check_context(self, law: Law, units: Units | None, here: list[Belief], context: int) -> Fraction | Finding:
         """The total variation in one context, or what is wrong.
@@ -168,7 +154,8 @@ class Pasts:
     def _summed(self, by: int, belief: Belief) -> list[int]:
         """The law of the state (`by` 0), or of the next request (1), given that the request is open, as integers."""
         *ends, chances = self._ways(belief)
-        return whole_weights(_sum_by(ends[by], chances, self.chain.P.shape[by]))
+        law = np.bincount(ends[by], chances, self.chain.P.shape[by])
+        return [int(weight) + (weight > 0) for weight in np.ldexp(law / law.sum(), 62).tolist()]
 
     def move(self, position: int, tables: Mapping[int, Units]) -> None:
         """Move on by the set at this position; readers of possible sensitive sources join.
@@ -182,10 +169,10 @@ class Pasts:
             units = tables[context]
             asked = units[:, position] / np.maximum(units.sum(axis=1), 1)
             states, requests, chances = self._ways(belief)
-            moved = _sum_by(self.chain.step[states, requests], chances * asked[requests], len(belief.chances))
+            moved = np.bincount(self.chain.step[states, requests], chances * asked[requests], len(belief.chances))
             if moved.any():
                 exact = np.count_nonzero(moved) == 1
-                moved = np.where(moved > 0, np.maximum(moved / moved.sum(), TINY), 0.0)
+                law: Floats = np.where(moved > 0, np.maximum(moved / moved.sum(), TINY), 0.0).astype(np.float64)
                 spread = 0.0 if exact else belief.spread + 2 * (len(moved) + 8) * UNIT
-                beliefs[context] = Belief(moved, spread)
+                beliefs[context] = Belief(law, spread)
         self._beliefs = beliefs | self._joining

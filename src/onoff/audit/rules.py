@@ -92,21 +92,17 @@ class PlanRule:
         self._costs: dict[PlanName, float] = {}  # of tables
         self._at: dict[int, list[str]] = {}  # the plans of a lag, in the order of their first use
 
-    def check(self, step: Step, lag: int, law: Law | None) -> Finding | None:
-        """Find what is wrong with the plan that an OFF step names, if anything."""
-        name = PlanName.parse(step.plan)
-        if name is None or not 0 < name.lag <= lag:
-            return Finding("plan", f"used {step.plan!r} at lag {lag}, which it does not serve")
+    def check(self, step: Step, name: PlanName, lag: int, law: Law | None) -> Iterator[Finding]:
+        """Find what is wrong with the choice of the plan that an OFF step names."""
         plans = self._at.setdefault(lag, [])
         if step.plan in plans[:-1]:
-            return Finding("plan", f"went back to {step.plan!r} at lag {lag}; {plans[-1]!r} had taken its place")
+            yield Finding("plan", f"went back to {step.plan!r} at lag {lag}; {plans[-1]!r} had taken its place")
         plans += [step.plan] if step.plan not in plans else []
         cost = step.cost if law is None else float(law.cost)
         for other, its_cost in self._costs.items():
             if other.lag <= lag and its_cost < cost * (1 - 1e-9):
-                return Finding("dearer", f"used {step.plan!r}; '{other}' was at hand, and costs {its_cost:.6g}")
+                yield Finding("dearer", f"used {step.plan!r}; '{other}' was at hand, and costs {its_cost:.6g}")
         self._costs |= {} if law is None else {name: cost}
-        return None
 
 
 class Held:

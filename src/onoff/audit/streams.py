@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
 SLACK = 2.0**-50  # rows of the chain sum to 1 up to so much, as floats do
-EXACT, BOUND, STATED = "exact", "bound", "bound as stated, not checked"
+EXACT, BOUND = "exact", "bound"
 LOST = Finding("query", "a request that happens is given no query, or leads to no context")
 
 
@@ -140,8 +140,8 @@ def audit_streams(
     for plan in getattr(client, "plans", ()):
         if plan.chain != chain:
             raise OnoffError(f"the plan {plan.name!r} is for another chain: give plans for the chain that is audited")
-        if true is not None and not has_table(plan):
-            raise OnoffError("a race has no table to enumerate: choose another scheme; its bound is the same")
+        if not has_table(plan):
+            raise OnoffError("a race has no table to enumerate: choose another scheme; `onoff audit plan` draws races")
     follows = chain if true is None else aligned(true, chain)
     check(follows, chain)
     for each in (follows, chain) if promise == "both" else ():
@@ -208,14 +208,12 @@ class _Setting:
 
 def _strongest(setting: _Setting, progress: Progress) -> StreamAudit:
     """The audit by the strongest method that fits."""
-    client, by_plan = setting.client, setting.client.promises and setting.promise == "both"
     try:
-        if not by_plan or all(step.sets for step in setting.steps()):
-            return _by_enumeration(setting)
+        return _by_enumeration(setting)
     except TooLarge:
-        if not by_plan:
+        if not setting.client.promises or setting.promise == "past":
             raise
-    with progress(f"checking {client.name}")(len(setting.statuses)) as advance:
+    with progress(f"checking {setting.client.name}")(len(setting.statuses)) as advance:
         return _by_bound(setting, advance)
 
 
@@ -294,21 +292,16 @@ def _told_by_query(told: Told, parts: Sequence[Part]) -> Told:
 
 
 def _by_bound(setting: _Setting, advance: Callable[[], None]) -> StreamAudit:
-    """A certified upper bound at every t, from the encoders of every context of the lags that occur.
-
-    A race has no table: of a stream with races only what is stated bounds what is told.
-    """
-    checked, findings, total = all(step.sets for step in setting.steps()), list[Finding](), Fraction(0)
+    """A certified upper bound at every t, from the encoders of every context of the lags that occur."""
+    findings, total, told = list[Finding](), Fraction(0), []
     distance_of = cache(partial(_encoder_distance, setting.used))
-    told = []
     for t, (step, stated, values) in enumerate(zip(setting.steps(), setting.stated(), setting.values, strict=True)):
-        found = distance_of(step) if checked else Fraction(stated) - total
+        found = distance_of(step)
         findings += [found] if isinstance(found, Finding) else []
         total += 1 if isinstance(found, Finding) else found
-        distance = float(total) if checked else None
-        told.append(Told(t + 1, step.lag == 0, information_bound(total, values), distance, stated))
+        told.append(Told(t + 1, step.lag == 0, information_bound(total, values), float(total), stated))
         advance()
-    return _judged(setting, BOUND if checked else STATED, told, findings)
+    return _judged(setting, BOUND, told, findings)
 
 
 def _encoder_distance(chain: Chain, step: Step) -> Fraction | Finding:

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from onoff.client.transports import Content
+from onoff.client.transports import Content, fails
 from onoff.errors import OnoffError
 
 CACHE = 64 * 2**20  # bytes, unless told otherwise
@@ -53,6 +53,10 @@ class Member(NamedTuple):
     def row(self, body: bytes | None) -> dict[str, Any]:
         """The row with its body; None if that is forgotten."""
         return {**self._asdict(), "body": body}
+
+    def noted(self, version: str | None) -> list[Any]:
+        """What a step notes of it as it came, with this version: its status is there only if that is a failure."""
+        return [self.source, version, self.length, *([self.status] if fails(self.status) else [])]
 
     @property
     def size(self) -> int:

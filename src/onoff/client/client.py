@@ -14,18 +14,17 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from onoff.client import protocol
-from onoff.client.cache import Member
 from onoff.client.clock import SendClock, now
 from onoff.client.disk import Step
 from onoff.client.habits import HabitsStatus, unknown_habits
 from onoff.client.journal import Journal
+from onoff.client.message import Message
 from onoff.client.promises import Both, Drawing, Past
 from onoff.client.protocol import Pending, check_call, look_one_ahead, places_on_wire
 from onoff.client.status import has_pending, last_end
@@ -37,7 +36,6 @@ from onoff.errors import (
     NothingPending,
     OnoffError,
     SessionError,
-    SourceError,
     StaleStep,
     TransportError,
     Unavailable,
@@ -57,49 +55,6 @@ NOT_OPEN = (
 )
 DELAY = 0.05  # seconds between two points of the clock: longer than any draw and its commit
 EXIT = 10  # delays: a program that makes one request ends a multiple of so many after its step
-# Not "ask again": a server that chose this for one source would then see whether that was the wanted one.
-NOT_HELD = ", which says that it is unchanged, but of another message than is held: the next request gets it whole"
-
-
-@dataclass(frozen=True)
-class Message:
-    """The wanted message. `private` says whether the step was ON, `made_private` that it was asked OFF but made ON.
-
-    `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `status`
-    and `content_type` are those of a web server. `error` is set if it answered something else than 200 for the source;
-    `body` is then what it said. `unchanged`: the server said that this is what the client held already, and it comes
-    from the disk.
-    """
-
-    source: str
-    body: bytes
-    step: int
-    private: bool
-    made_private: bool
-    query: tuple[str, ...]
-    round: int | None
-    error: SourceError | None = None
-    status: int = 200
-    content_type: str | None = None
-    unchanged: bool = False
-
-    @classmethod
-    def of(cls, names: tuple[str, ...], step: Step, member: Member, body: bytes) -> Message:
-        """The wanted message of a finished step, with its `error` set if it is none."""
-        name, error = names[member.source], None
-        if member.status != 200:
-            words = f"the server answered {member.status} for {name!r}" + (NOT_HELD if member.status == 304 else "")
-            words += "; the request counts as made, with its query"
-            error = SourceError(words, status=member.status, body=body, content_type=member.content_type)
-        made = step.step, step.private, step.made_private, tuple(names[i] for i in step.query)
-        about = member.round, error, member.status, member.content_type
-        return cls(name, body, *made, *about, unchanged=member.step != step.step)
-
-    def delivered(self) -> Message:
-        """The message itself, or its error raised."""
-        if self.error is not None:
-            raise self.error
-        return self
 
 
 class Client:
@@ -167,6 +122,7 @@ class Client:
             if settings.relearn:
                 self._opened.relearn(self.chain)
                 self._opened.remember(privacy=None)  # a proxy that was left ON would end the learning at once
+            self.transport.notes = self._opened.notes
             self._gap = self._opened.memory.gap
             self._drawing = self._promise(self._opened)
             settings.remember(self._opened)
@@ -251,7 +207,8 @@ class Client:
         If it is not said, the request is ON; in a journal with sensitive sources it is OFF, since these are hidden
         whether it is ON or OFF. `next` is for the promise "both" alone: after an OFF query one is bound to it, and
         without it the request is made ON. So is one at the start of a journal. Raises `SourceError` if a web server has
-        no message for the source. The step is then finished like any other.
+        no message for the source. The step is then finished like any other. If you ask for it again within minutes, the
+        same error is raised without a step.
         """
         return (await self.ask(source, next, private)).delivered()
 
@@ -296,22 +253,31 @@ class Client:
         For the promise "both" the next one is found by looking one ahead, and the last is made ON.
 
         For a source without a message, a message with its `error` set is yielded, and the stream goes on: to stop there
-        would tell the server which source was wanted. If you leave early, the next request stays announced: go on with
+        would tell the server which source was wanted. Every request is a step, also for a source that has just failed,
+        since it was decided on before. If you leave early, the next request stays announced: go on with
         the rest of the items.
         """
         for request in look_one_ahead(items, self.journal.promise):
-            yield await self.ask(*request)
+            yield await self.ask(*request, decided=True)
 
-    async def ask(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
+    async def ask(
+        self, source: str, next: str | None = None, private: bool | None = None, decided: bool = False
+    ) -> Message:
         """As `get`; for a source without a message, a message with its `error` set.
 
-        Draws the query, puts it on disk, and completes the step.
+        Draws the query, puts it on disk, and completes the step. A request for a source that has failed when it was
+        asked for a short time ago may be made because of that: it is no step, unless it was `decided` on or announced
+        before.
         """
         check_call(source, next, private)
         async with self._in_turn() as drawing:
             status = drawing.status(None if private is None else bool(private), self._gap)
             await drawing.ready(status)
             called = now()  # after the wait for public things: the draw has a whole delay from here on
+            again = not decided and self.journal.state.announced is None
+            failed = self.journal.failure(self.chain.index(source)) if again else None
+            if failed is not None:
+                return Message.failed(self.chain.names, *failed)
             pending = drawing.begin(source, next, status)
             if self.take_gap():
                 log.warning("a proxy was killed or did not answer a program: the first request after that is made ON")
@@ -384,9 +350,10 @@ class Client:
     async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> Result:
         """Call until it works, and return the result. Pauses depend on the attempt only.
 
-        A deadline that was given is one for all attempts together: it is the time that a person waits.
+        A deadline that was given is one for all attempts together: it is the time that a person waits. Web servers are
+        asked in rounds, which keep to it by themselves.
         """
-        async with within(self._settings.deadline):
+        async with within(None if self._settings.urls else self._settings.deadline):
             for attempt in range(1, self._settings.attempts + 1):
                 try:
                     return await ask()

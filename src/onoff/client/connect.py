@@ -11,7 +11,7 @@ from functools import wraps
 from inspect import signature
 from pathlib import Path
 from reprlib import repr as short
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from onoff.client.cache import CACHE, cache_size
 from onoff.client.client import DELAY, Client
@@ -20,6 +20,7 @@ from onoff.client.journal import Journal
 from onoff.client.memory import Memory, parse_keep
 from onoff.client.promises import checked_promise
 from onoff.client.status import chain_of, snapshot
+from onoff.client.transports.http import checked_agent
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.client.transports.web import HttpTransport
 from onoff.errors import JournalError, OnoffError, PlanError
@@ -72,10 +73,11 @@ class Settings:
     its draws; older ones are erased when a client is opened, and every 256 steps. Without it they stay for ever.
 
     `deadline` bounds the seconds that a whole answer may take, the same for every query. A query is sent at most
-    `attempts` times, always the same bytes, with pauses that double from `backoff` seconds on. Queries leave at points
-    in time that are `delay` seconds apart. A new journal makes its first two requests ON, since the first may repeat
-    one whose query went out before. Say `first_ever` only if this reader has never asked for these sources with another
-    journal: then one is enough. `randbelow` is where random numbers come from.
+    `attempts` times, always the same bytes, with pauses that double from `backoff` seconds on. A web server that does
+    not answer by then has failed. `user_agent` is what web servers are told of the client ("onoff"). Queries leave at
+    points in time that are `delay` seconds apart. A new journal makes its first two requests ON, since the first may
+    repeat one whose query went out before. Say `first_ever` only if this reader has never asked for these sources with
+    another journal: then one is enough. `randbelow` is where random numbers come from.
     """
 
     chain: Chain | str | Path | None = field(default=None, kw_only=False)
@@ -89,6 +91,7 @@ class Settings:
     record: str | Path | None = None
     cache: int | str | None = None
     keep: int | str | None = None
+    user_agent: str | None = None
     token: str | None = None
     delay: float = DELAY
     deadline: float | None = None
@@ -128,6 +131,7 @@ class Settings:
             cache_size(self.cache)
         if self.keep is not None:
             parse_keep(self.keep)
+        checked_agent(self.user_agent)
 
     def completed(self) -> Settings:
         """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
@@ -141,7 +145,11 @@ class Settings:
             server, urls = memory.server, memory.urls
         limit = self.cache if self.cache is not None else CACHE if memory.cache is None else memory.cache
         keep = memory.keep if self.keep is None else str(self.keep).strip()
-        known = replace(self, journal=path, server=server, urls=_absolute(urls), cache=cache_size(limit), keep=keep)
+        agent = memory.user_agent if self.user_agent is None else self.user_agent
+        known = replace(
+            self, journal=path, server=server, urls=_absolute(urls), cache=cache_size(limit), keep=keep,
+            user_agent=agent,
+        )  # fmt: skip
         has_place = server is not None or urls is not None or self.transport is not None
         if not has_place:
             state = "this journal knows no server yet" if path.exists() else "there is no such journal yet"
@@ -178,9 +186,11 @@ class Settings:
         if self.urls is None:
             assert self.server is not None, "complete settings have a server or URLs"
             return OnoffTransport(self.server, self.token, deadline=self.deadline)
+        assert not isinstance(self.urls, str), "complete settings have a file or a mapping"
+        given: dict[str, Any] = {"attempts": self.attempts, "backoff": self.backoff, "agent": self.user_agent}
         if isinstance(self.urls, Path):
-            return HttpTransport.load(self.urls, self.deadline)
-        return HttpTransport(dict(self.urls), deadline=self.deadline)  # type: ignore[arg-type]
+            return HttpTransport.load(self.urls, self.deadline, **given)
+        return HttpTransport(dict(self.urls), deadline=self.deadline, **given)
 
     def remember(self, journal: Journal) -> None:
         """Have the journal remember what has worked. What was given as an object is not remembered, but the chain."""
@@ -189,7 +199,7 @@ class Settings:
             urls = str(self.urls) if isinstance(self.urls, Path) else None
             chain = self.chain.as_dict() if isinstance(self.chain, Chain) else None
             place = {"server": self.server, "urls": urls, "cache": self.cache, "chain": chain}
-        journal.remember(keep=self.keep, **place)
+        journal.remember(keep=self.keep, user_agent=self.user_agent, **place)
 
 
 def with_settings(

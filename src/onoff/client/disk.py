@@ -60,7 +60,8 @@ class Step:
     `attempts` counts its sendings, each before it leaves: a client that was killed may have counted one more. `ended`
     is when the answer was on disk, in seconds since 1970. `request`, `next` and `numbers` are None where they were
     erased. For auditors are what a query was drawn from, `numbers` and `law` (`onoff.client.laws`); `received`,
-    [[source, version, bytes], ...] of the members that arrived whole, in the order of the answer; and `cache`, the
+    [[source, version, bytes], ...] of the members that arrived whole, in the order of the answer, and after the bytes
+    the status of those that failed; and `cache`, the
     limit under which they were then cached.
     """
 
@@ -91,6 +92,11 @@ class Step:
     def row(self) -> dict[str, Any]:
         flags = {"private": int(self.private), "asked_private": int(self.asked_private)}
         return {**vars(self), **flags, "query": json.dumps(self.query), "pad": _pad(self.request, self.next)}
+
+    @property
+    def failures(self) -> dict[int, int]:
+        """The status of each member that failed."""
+        return {source: status[0] for source, _, _, *status in json.loads(self.received or "[]") if status}
 
     @property
     def made_private(self) -> bool:

@@ -1,4 +1,4 @@
-"""The file of URLs that a client reads from, made once from a list of feeds: its front door is `find_urls`.
+"""The URLs that a client reads from, found once in a list of feeds: `listed` reads it, `find_urls` asks for them.
 
 A list is OPML, as feed readers export it, or one URL in a line. What it says is foreign, and bounded. OPML is read by
 expat. It has no need of a document type, and without one there are no entities to expand or to fetch: a file that
@@ -8,7 +8,7 @@ Every URL is asked for once, at set-up, all alike: one after the other, sorted b
 wanted yet, so nothing can be told but the list itself, which is public. What servers send is bounded: bytes, seconds
 and redirects. A redirect must not lead from https to http, nor from elsewhere into the reader's own network.
 
-What is written has neither dates nor the order of the list, which may say what its owner likes best: sources are sorted
+What is found has neither dates nor the order of the list, which may say what its owner likes best: sources are sorted
 by their names.
 """
 
@@ -17,10 +17,12 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
+from itertools import chain, count
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urldefrag, urljoin
 from xml.parsers import expat
 
@@ -32,7 +34,6 @@ from onoff.client.transports.http import (
     MixedAnswers,
     checked_url,
     masked,
-    origin_of,
     request_of,
     within,
 )
@@ -48,51 +49,95 @@ REDIRECTS = (301, 302, 303, 307, 308)
 LOCAL = (".localhost", ".local", ".internal", ".lan", ".home", ".home.arpa")
 MOST_BYTES = 8 * 2**20
 LONGEST_NAME = 60
+NONE: Mapping[str, Source] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One feed: its name, its URL, and where in the list it stands, for errors."""
+    """One feed: the title that the list gives it, its URL, and where in the list it stands, for errors."""
 
-    name: str
+    title: str
     url: str
     place: str
+
+    @property
+    def name(self) -> str:
+        return plain_name(self.title, self.url)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source as its owner knows it. It has no URL of its own at an onoff server."""
+
+    title: str
+    url: str | None = None
 
 
 @dataclass(frozen=True)
 class FoundUrls:
-    """The sources {name: URL}, sorted by name, the URLs that redirected ones had in the list, and how many servers."""
+    """What was found at the URLs of a list: sources by name, sorted.
 
-    urls: Mapping[str, str]
+    `redirected` has the URLs that redirected sources have in the list, `left_out` which URLs are of no use, and why.
+    """
+
+    sources: Mapping[str, Source]
     redirected: Mapping[str, str]
-    origins: int
+    left_out: tuple[str, ...]
 
 
-async def find_urls(file: str | Path, timeout: float = 10.0, bar: Bar = quiet) -> FoundUrls:
-    """The sources of an OPML file or of a plain list of URLs; "-" is stdin.
+async def find_urls(
+    entries: Sequence[Entry], known: Mapping[str, Source] = NONE, timeout: float = 10.0, bar: Bar = quiet
+) -> FoundUrls:
+    """The sources of a list. None has the name or the URL of a `known` one.
 
     Every URL is asked for once, all alike, sorted by name. Redirects are followed here, because a client follows none.
-    Raises `CatalogueError` if the list cannot be read, if a name or a URL is there twice, or if a URL does not
-    answer with 200. All are asked for before the error names the places in the list of those that do not.
+    A URL is left out if it cannot be asked for, does not answer with 200, or leads where another one leads.
     """
-    entries, urls, problems = listed(file), {}, []
+    sources: dict[str, Source] = {}
+    redirected, problems = {}, []
+    places = {request_of(source.url): name for name, source in known.items() if source.url is not None}
     with bar(len(entries)) as advance:
-        for entry in entries:
-            http = Connections(timeout)
+        for entry in sorted(entries, key=lambda entry: (entry.name, entry.url)):
             try:
-                async with within(SECONDS):
-                    urls[entry.name] = await _final(http, entry.url)
+                url = await _last(entry.url, places, timeout)
             except (CatalogueError, Unavailable) as error:
                 problems.append(f"{entry.place}: {error}")
-            finally:
-                await http.close()
+            else:
+                places[request_of(url)] = entry.place
+                free = next(free for free in _numbered(entry.name) if free not in sources and free not in known)
+                sources[free] = Source(entry.title or free, url)
+                if url != entry.url:
+                    redirected[free] = entry.url
             advance()
-    if problems:
-        many = f"{len(problems)} of {len(entries)} URLs cannot be used, the first of them {problems[0]}"
-        raise CatalogueError(problems[0] if len(problems) == 1 else many, problems=tuple(problems))
-    _check_different(entries, urls)
-    redirected = {entry.name: entry.url for entry in entries if urls[entry.name] != entry.url}
-    return FoundUrls(urls, redirected, len({origin_of(url) for url in urls.values()}))
+    return FoundUrls(dict(sorted(sources.items())), redirected, tuple(problems))
+
+
+async def _last(url: str, places: Mapping[str, str], timeout: float) -> str:
+    """Where a URL leads, if none of the `places` is there. Raises `CatalogueError` or `Unavailable`."""
+    http = Connections(timeout)
+    try:
+        _check_new(url, places)
+        async with within(SECONDS):
+            last = await _final(http, url)
+        if last != url:
+            _check_new(last, places)
+        return last
+    finally:
+        await http.close()
+
+
+def _check_new(url: str, places: Mapping[str, str]) -> None:
+    """Raise `CatalogueError` if a URL cannot be asked for, or if another one leads there."""
+    if checked_url(url).fragment:
+        raise CatalogueError("its URL ends with a part after #, which no server sees: leave that out")
+    other = places.get(request_of(url))
+    if other is not None:
+        raise CatalogueError(f"leads to the same URL as {other}")
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """The name, and with a number after it for others who have it."""
+    return chain([name], (f"{name}-{number}" for number in count(2)))
 
 
 async def _final(http: Connections, url: str) -> str:
@@ -102,15 +147,14 @@ async def _final(http: Connections, url: str) -> str:
         try:
             reply = await http.read("GET", at, BODY_LIMIT)
         except (BrokenAnswer, MixedAnswers, Unavailable) as error:
-            words = f"{masked(at)} does not answer as it should ({error})"
-            raise CatalogueError(f"{words}: correct the URL, or leave it out") from None
+            raise CatalogueError(f"{masked(at)} does not answer as it should ({error})") from None
         location = reply.headers.get("location")
         if reply.status == 200:
             return at
         if reply.status not in REDIRECTS or location is None:
-            raise CatalogueError(f"{masked(at)} answers with {reply.status}: correct the URL, or leave it out")
+            raise CatalogueError(f"{masked(at)} answers with {reply.status}")
         at = target(url, at, location)
-    raise CatalogueError(f"{masked(url)} redirects more than {MOST_REDIRECTS} times: give the URL where it ends")
+    raise CatalogueError(f"{masked(url)} redirects more than {MOST_REDIRECTS} times")
 
 
 def target(first: str, at: str, location: str) -> str:
@@ -120,11 +164,11 @@ def target(first: str, at: str, location: str) -> str:
         url = urldefrag(urljoin(at, location)).url
         checked_url(url)
     except (CatalogueError, ValueError):
-        raise CatalogueError(f"{said}, which is not a URL that can be asked for: leave it out") from None
+        raise CatalogueError(f"{said}, which is not a URL that can be asked for") from None
     if at.lower().startswith("https:") and not url.lower().startswith("https:"):
-        raise CatalogueError(f"{said}, which everybody on the way can read: leave it out")
+        raise CatalogueError(f"{said}, which everybody on the way can read")
     if _is_near(url) and not _is_near(first):
-        raise CatalogueError(f"{said}, which is in your own network: leave it out")
+        raise CatalogueError(f"{said}, which is in your own network")
     return url
 
 
@@ -142,38 +186,11 @@ def _is_near(url: str) -> bool:
     return not (inside or address).is_global
 
 
-def _check_different(entries: Sequence[Entry], urls: dict[str, str]) -> None:
-    """Raise `CatalogueError` if two redirects lead to the same place."""
-    places: dict[str, Entry] = {}
-    for entry in entries:
-        other = places.setdefault(request_of(urls[entry.name]), entry)
-        if other is not entry:
-            both = f"{other.place} and {entry.place}"
-            raise CatalogueError(f"{both} lead to the same URL, {masked(urls[entry.name])}: leave one of them out")
-
-
 def listed(file: str | Path) -> list[Entry]:
-    """The feeds of a file ("-": of stdin), sorted by name. Raises `CatalogueError` unless all names and URLs differ."""
+    """The feeds of an OPML file or of a plain list of URLs; "-" is stdin. Raises `CatalogueError` if it is neither."""
     label, data = _content(file)
     looks_like_xml = data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") or data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    found = _outlines(data, label) if looks_like_xml else _lines(data, label)
-    if len(found) < 2:
-        raise CatalogueError(f"{label}: {len(found)} URLs are in it; at least 2 sources are needed")
-    names: dict[str, Entry] = {}
-    urls: dict[str, Entry] = {}
-    for entry in found:
-        try:
-            if checked_url(entry.url).fragment:
-                raise CatalogueError("its URL ends with a part after #, which no server sees: leave that out")
-        except CatalogueError as error:
-            raise CatalogueError(f"{entry.place}: {error}") from None
-        other = names.setdefault(entry.name, entry)
-        if other is not entry:
-            raise CatalogueError(f"{other.place} and {entry.place} are both called {entry.name!r}: rename one of them")
-        other = urls.setdefault(request_of(entry.url), entry)
-        if other is not entry:
-            raise CatalogueError(f"{other.place} and {entry.place} have the same URL: leave one of them out")
-    return sorted(found, key=lambda entry: entry.name)
+    return _outlines(data, label) if looks_like_xml else _lines(data, label)
 
 
 def plain_name(title: str, url: str) -> str:
@@ -203,23 +220,23 @@ def _content(file: str | Path) -> tuple[str, bytes]:
 
 
 def _lines(data: bytes, label: str) -> list[Entry]:
-    """One URL in a line, and after a blank its name, if it has one. Empty lines and lines with # are passed over."""
+    """The feeds of a text. Empty lines and lines with # are passed over."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise CatalogueError(f"{label}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        url, *title = line.split(maxsplit=1)
-        found.append(_entry(label, number, title[0] if title else "", url))
-    return found
+    lines = [(f"{label}: line {number}", line) for number, line in enumerate(text.splitlines(), 1)]
+    return [entry_of(line, place) for place, line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-def _entry(label: str, line: int, title: str, url: str) -> Entry:
-    told = f" ({plain(title, 60)!r})" if title.strip() else ""
-    return Entry(plain_name(title, url), url, f"{label}: line {line}{told}")
+def entry_of(line: str, place: str) -> Entry:
+    """A URL, and after a blank its title, if it has one."""
+    url, *title = line.split(maxsplit=1) or [""]
+    return _entry(title[0].strip() if title else "", url, place)
+
+
+def _entry(title: str, url: str, place: str) -> Entry:
+    return Entry(title, url, f"{place} ({plain(title, 60)!r})" if title else place)
 
 
 def _outlines(data: bytes, label: str) -> list[Entry]:
@@ -235,8 +252,8 @@ def _outlines(data: bytes, label: str) -> list[Entry]:
         first = False
         attributes = {key.lower(): value for key, value in given.items()}
         if tag.lower() == "outline" and attributes.get("xmlurl", "").strip():
-            title = attributes.get("title", "").strip() or attributes.get("text", "")
-            found.append(_entry(label, parser.CurrentLineNumber, title, attributes["xmlurl"].strip()))
+            title = attributes.get("title", "").strip() or attributes.get("text", "").strip()
+            found.append(_entry(title, attributes["xmlurl"].strip(), f"{label}: line {parser.CurrentLineNumber}"))
 
     def refused(*_: object) -> None:
         raise CatalogueError(

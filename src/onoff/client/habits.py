@@ -62,7 +62,8 @@ class HabitsStatus:
     def words(self, journal: str | Path) -> str:
         """What it means, and what to do with this journal."""
         again = (
-            f"to learn anew, add `--relearn --journal {shlex.quote(str(journal))}` once to `get` or `proxy`: "
+            "to learn anew, add `--relearn` once to `onoff proxy`, or to "
+            f"`onoff get --journal {shlex.quote(str(journal))}`: "
             "what is learned then tells a little about the request that was private last"
         )
         match self.stage:

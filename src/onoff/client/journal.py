@@ -42,9 +42,10 @@ from onoff.client.disk import (
 from onoff.client.habits import chain_row, forgotten_row, new_state, public_state, unknown_habits
 from onoff.client.laws import numbers_text
 from onoff.client.memory import Memory, parse_keep
+from onoff.client.message import failure_end
 from onoff.client.protocol import Begun, State
 from onoff.client.rollback import RollbackGuard, lock_beside
-from onoff.client.transports import Answer
+from onoff.client.transports import FAILURE_SECONDS, Answer
 from onoff.errors import AFRESH, JournalError, SessionError
 from onoff.files import read_rows, sync_directory
 from onoff.model.chain import Chain
@@ -116,6 +117,8 @@ class Journal:
                 self._members = {row["source"]: Member.of_row(row) for row in read_rows(self._database, "members")}
                 newest = next(self.steps(self.state.step - 1), None)
                 self.ended = None if newest is None else newest.ended
+                late = read_rows(self._database, "steps", "WHERE ended > ?", time.time() - FAILURE_SECONDS)
+                self._failures = [(step, step.failures) for step in map(Step.of_row, late)]
             except BaseException:
                 self.close()
                 raise
@@ -193,7 +196,7 @@ class Journal:
         # What is replaced stays for a step longer than its message usually waits: how long files take does not show.
         oldest = self.state.step if self.unwritten is None else max(0, min(self.unwritten, self.state.step - 1))
         try:
-            with self._transaction(state, {"unwritten": str(oldest)}) as database:
+            with self._transaction(state, {"unwritten": str(oldest), "servers": answer.notes}) as database:
                 database.execute("DELETE FROM replaced WHERE until <= ?", (oldest,))
                 for source in [s for s in before if s not in whole and members[s] != before[s]]:  # no longer held
                     write_row(database, "members", members[source].row(self.read_body(source)))
@@ -203,12 +206,14 @@ class Journal:
                 for source in {source for (source,) in unheld} - contents.keys():
                     self._replace(members[source], None)
                 [step] = self.steps(self.state.step)
-                received = json.dumps([(s, cache.version_of(c), members[s].length) for s, c in whole.items()])
+                received = json.dumps([members[s].noted(cache.version_of(c)) for s, c in whole.items()])
                 done = replace(step, ended=ended, bytes=answer.size, received=received, cache=self._limit)
                 write_row(database, "steps", done.row)
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
                 self._members, self.ended = members, ended
+                still = [(step, found) for step, found in self._failures if failure_end(step) > ended]
+                self._failures = [*still, (done, done.failures)] if done.failures else still
         if state.step % ERASE == 0:
             self.erase()
 
@@ -224,9 +229,9 @@ class Journal:
     def erase(self) -> None:
         """Erase requests and random numbers of finished steps that are older than the owner wants to keep.
 
-        Steps whose messages may be delivered again stay, as the newest one. What the next query depends on stays in the
-        state. Nothing of the erased is left in the file, in its log or on free pages. Which steps are erased,
-        and when, depends on their numbers and ends alone.
+        Steps whose messages may be delivered again stay, as the newest one, and those with a failure that may be given
+        again. What the next query depends on stays in the state. Nothing of the erased is left in the file, in its log
+        or on free pages. Which steps are erased, and when, depends on their numbers, ends and failures alone.
         """
         if self.memory.keep is None:
             return
@@ -235,12 +240,30 @@ class Journal:
             limit = "ended < ?" if is_days else "step < ?"
             oldest = time.time() - 86400 * amount if is_days else self.state.step - amount
             due = f"WHERE request IS NOT NULL AND step < {int(self._meta['unwritten'])} AND {limit}"
-            steps = [Step.of_row(row) for row in read_rows(database, "steps", due, oldest)]
+            found = map(Step.of_row, read_rows(database, "steps", due, oldest))
+            steps = [step for step in found if not step.failures or failure_end(step) < time.time()]
             if steps:
                 with self._transaction(self.state):
                     for step in steps:
                         write_row(database, "steps", replace(step, request=None, next=None, numbers=None).row)
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # its log has them still
+
+    @property
+    def notes(self) -> str:
+        """What the transport remembers of servers, as it came with the last answer."""
+        return self._meta.get("servers", "")
+
+    def failure(self, source: int) -> tuple[Step, int] | None:
+        """The newest step in which a source was wanted and failed, with its status; None if that is not late enough.
+
+        Failures of all members of an answer are noted alike: which of them was wanted, only the request says.
+        """
+        found, moment = None, time.time()
+        for step, failures in self._failures:
+            is_late = 0 < failure_end(step) - moment < 2 * FAILURE_SECONDS  # more: the clock was set back
+            if is_late and step.request == source and source in failures:
+                found = step, failures[source]
+        return found
 
     def latest(self) -> tuple[Step, Member] | None:
         """The last finished step, and its wanted member; None if no step was finished."""

@@ -27,9 +27,9 @@ class Progress(NamedTuple):
 class Memory:
     """What a journal remembers for its owner beside the steps. On disk every field is JSON under the key `note FIELD`.
 
-    `server` or `urls` (a file) is where the sources are, `chain` the habits as `Chain.as_dict` has them, `cache` the
-    limit in bytes. `keep` says for how many steps ("1000") or days ("30d") requests stay; None is for ever. `learning`
-    has the names of the sources if it was made without a chain.
+    `server` or `urls` (a file) is where the sources are, `user_agent` what web servers are told of the client, `chain`
+    the habits as `Chain.as_dict` has them, `cache` the limit in bytes. `keep` says for how many steps ("1000") or days
+    ("30d") requests stay; None is for ever. `learning` has the names of the sources if it was made without a chain.
 
     `gap`: a request before the next one may have been lost, so the next one must be ON. A proxy sets `gap` while it
     runs; it also keeps the switch (`privacy`) and how many of the next requests are ON (`owed`).
@@ -42,6 +42,7 @@ class Memory:
     chain: dict[str, Any] | None = None
     cache: int | None = None
     keep: str | None = None
+    user_agent: str | None = None
     learning: tuple[str, ...] | None = None
     gap: bool = False
     privacy: bool | None = None

@@ -14,10 +14,11 @@ from contextlib import closing, suppress
 from itertools import islice, pairwise
 from pathlib import Path
 
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
 from onoff.client.disk import connect_to_read, explained
 from onoff.client.journal import Journal, read_messages
 from onoff.client.memory import Progress
+from onoff.client.message import Message
 from onoff.errors import Announced, ContextError, JournalError, OnoffError, PendingRequest, SourceError
 from onoff.files import make_directory, read_text, told, write_atomically
 from onoff.types import Bar
@@ -144,7 +145,7 @@ class Delivery:
 
     def _write(self, message: Message) -> None:
         if message.error is not None:
-            self._said[str(message.error)] = None
+            self._said[message.error.facts] = None
         elif message.round == 0:
             self._said[f"{message.source}: nothing has been published yet"] = None
         try:

@@ -18,7 +18,8 @@ from typing import Any
 
 import httpx
 
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
+from onoff.client.message import Message
 from onoff.client.queue import TRUE_STATUS, RequestQueue, explain, safe_status
 from onoff.client.sync import LoopThread
 from onoff.client.transports.http import masked, request_of

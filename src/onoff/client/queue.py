@@ -27,7 +27,9 @@ import logging
 from collections import deque
 from dataclasses import dataclass, replace
 
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
+from onoff.client.message import Message
+from onoff.client.transports import fails
 from onoff.errors import ContextError, JournalError, OnoffError, SourceError, TransportError
 from onoff.files import told
 
@@ -36,7 +38,6 @@ RETRY_SECONDS = 60  # after which what could not be finished is tried again
 PATIENCE = 5.0  # seconds that a step which is under way has at the end of the proxy, beside its two delays
 FAILED = 424  # in the place of every status after which programs ask again
 TRUE_STATUS = "onoff-true-status"
-NOT_OURS = (304, 407, 408, 421, 425, 429)  # about a connection, a condition or a pace, not about the source
 KEPT = "Your request is kept."
 NOT_BEGUN = "Your request is kept in the queue, and is made before those that come after it."
 AGAIN = f"The servers are asked again, unchanged, in {RETRY_SECONDS} seconds or with the next request."
@@ -56,10 +57,11 @@ class NotBegun(OnoffError):
 
 @dataclass(frozen=True)
 class _Request:
-    """A request that waits, with the status of the moment at which it came."""
+    """A request that waits, with the status of its arrival. `due`: one less of those to come is ON for that."""
 
     source: str
     private: bool
+    due: bool
     answer: asyncio.Future[Message]
 
 
@@ -141,9 +143,10 @@ class RequestQueue:
         if len(self._waiting) >= self._longest:
             self._require_full_set()
             raise TurnedAway(f"{self._longest} requests are waiting: ask again later")
+        due = self._full_sets_due > 0
         asked = self._private if private is None else private
-        is_private = asked or (self._full_sets_due > 0 and not self._learns)
-        request = _Request(source, is_private, asyncio.get_running_loop().create_future())
+        is_private = asked or (due and not self._learns)
+        request = _Request(source, is_private, due, asyncio.get_running_loop().create_future())
         self._full_sets_due = max(0, self._full_sets_due - 1)
         if self._full_sets_due == 0 and self.client.journal.memory.owed:
             with contextlib.suppress(JournalError):  # then a kill makes full sets due that were paid already
@@ -246,7 +249,7 @@ class RequestQueue:
         ready = journal.state
         try:
             # Not `get`: what the origin says instead of a message is an answer, too.
-            [message] = [message async for message in self.client.play([(request.source, request.private)])]
+            message = await self.client.ask(request.source, private=request.private)
         except Exception as error:
             if journal.state is not ready:
                 raise
@@ -254,7 +257,17 @@ class RequestQueue:
                 raise NotBegun(_words(error)) from error
             self._cover_gap()
             raise
+        if journal.state is ready and request.due:
+            self._pass_on()
         return message
+
+    def _pass_on(self) -> None:
+        """Let another request be ON in place of one that made no step, since the journal knew its failure."""
+        for place, waiting in enumerate(self._waiting):
+            if not (waiting.private or self._learns):
+                self._waiting[place] = replace(waiting, private=True, due=True)
+                return
+        self._full_sets_due += 1
 
     def _cover_gap(self) -> None:
         """Make the request after the one under way ON if it waits already. One to come is: who asked is told."""
@@ -277,7 +290,7 @@ class RequestQueue:
 
 def safe_status(status: int) -> int:
     """The status that a program gets: one after which none asks again by itself."""
-    return status if 200 <= status < 500 and status not in NOT_OURS else FAILED
+    return FAILED if fails(status) else status
 
 
 def explain(error: Exception) -> str:

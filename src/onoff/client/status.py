@@ -14,7 +14,7 @@ from typing import Any
 
 from onoff.client.disk import Step as Row
 from onoff.client.disk import check_is_journal, connect_to_read, explained, newest_chain, read_meta
-from onoff.client.habits import HabitsStatus
+from onoff.client.habits import HabitsStatus, chain_of_row
 from onoff.client.journal import read_public
 from onoff.client.memory import Memory
 from onoff.client.protocol import State
@@ -133,6 +133,24 @@ def message_lengths(path: str | Path) -> dict[int, int]:
     """The bytes of the newest body of each source that was ever received whole, by its index in the chain."""
     with _reading(path) as (database, _):
         return {row["source"]: row["length"] for row in read_rows(database, "members")}
+
+
+def used_chain(path: Path) -> Chain | None:
+    """The newest chain that a server has seen at work: an answered query was drawn from it. A stated one needs none.
+
+    None if there is no such chain, or only from before the habits were learned anew.
+    """
+    with _reading(path) as (database, found):
+        rows = map(Row.of_row, read_rows(database, "steps"))
+        drawn = [row.step for row in rows if row.plan == "past" and row.bytes is not None]
+        newer = found.state.step + 1
+        for row in reversed(list(read_rows(database, "chains"))):
+            if not row["matrix"]:
+                return None
+            if any(row["step"] <= step < newer for step in drawn):
+                return chain_of_row(row, found.memory.known_chain(path).names)
+            newer = row["step"]
+        return None if found.memory.chain is None else found.memory.known_chain(path)
 
 
 def has_pending(path: Path, chain: str | None) -> bool | None:

@@ -14,9 +14,10 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from onoff.client.client import NOT_OPEN, Client, Message
+from onoff.client.client import NOT_OPEN, Client
 from onoff.client.connect import Settings, with_settings
 from onoff.client.habits import HabitsStatus
+from onoff.client.message import Message
 from onoff.client.protocol import look_one_ahead
 from onoff.errors import SessionError
 
@@ -105,7 +106,7 @@ class SyncClient(LoopThread[Client]):
     def play(self, items: Iterable[tuple[str, bool]]) -> Iterator[Message]:
         """As `Client.play`. Between two of its requests other threads may make theirs, if the promise is "past"."""
         for request in look_one_ahead(items, self._inner.journal.promise):
-            yield self.wait(self._inner.ask(*request))
+            yield self.wait(self._inner.ask(*request, decided=True))
 
     @property
     def names(self) -> tuple[str, ...]:

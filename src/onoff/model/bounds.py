@@ -18,8 +18,6 @@ from onoff.model import powers as products
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior, Rows, Support
 
-BATCH = 2**24  # posterior entries sorted at a time: 128 MB, whatever n is
-
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
@@ -53,42 +51,17 @@ def bounds(posterior: Posterior | Chain, lag: int | None = None) -> Bounds:
 
         bounds(chain, 3).outer == bounds(chain.posterior(3)).outer
 
-    Rows are looked at one after the other, in O(n^2) memory.
+    All n^3 probabilities are sorted, as for the paper's scheme; `outer_bound` needs n^2 of them at a time.
     """
     if isinstance(posterior, Chain) and lag is not None:
         posterior = Posterior(posterior, lag)
     elif not isinstance(posterior, Support) or lag is not None:
         raise ChainError("bounds are those of a posterior, or of a chain and a lag: bounds(chain, 3)")
-    n = posterior.n
-    smallest: list[NDArray[Any]] = []
-    waiting: list[NDArray[Any]] = []
-    tops: list[NDArray[Any]] = []
-    for _, rows in posterior.blocks():
-        tops.append(rows.max(axis=0))
-        waiting.append(rows)
-        if sum(map(len, waiting)) * n >= BATCH:
-            smallest, waiting = _merged(smallest, waiting, n), []
-    smallest = _merged(smallest, waiting, n) if waiting else smallest
-    peaks: NDArray[Any] = np.max(tops, axis=0)
-    lam: NDArray[Any] = np.array([np.sort(values) for values in smallest]).sum(axis=0)
+    rows, n = posterior.rows, posterior.n
+    peaks, lam = rows.max(axis=0), np.sort(rows, axis=0)[:n].sum(axis=1)
     theta = thetas(lam)
     inner = (theta * np.arange(1, n + 1)).sum()
     return Bounds(inner=inner, outer=peaks.sum(), lam=lam, theta=theta, peaks=peaks)
-
-
-def _merged(kept: list[NDArray[Any]], blocks: list[NDArray[Any]], n: int) -> list[NDArray[Any]]:
-    """For every source the (up to) n smallest values of p(x | u) seen so far, in any order."""
-    columns = np.ascontiguousarray(np.concatenate(blocks).T)
-    result = []
-    for x, column in enumerate(columns):
-        values = column
-        if kept:
-            few = column[column < kept[x].max()] if len(kept[x]) == n else column
-            values = np.concatenate([kept[x], few])
-        if len(values) > n:
-            values = np.sort(values)[:n] if values.dtype == object else np.partition(values, n - 1)[:n]
-        result.append(values)
-    return result
 
 
 def outer_bound(rows: Rows) -> float:

@@ -54,7 +54,7 @@ from onoff.schemes.certificate import Certificate, outer_certificate
 from onoff.schemes.law import Law
 
 FORMAT, VERSION = "onoff-plan", 3
-LARGEST = 256 * 2**20  # bytes: of a thousand sources a plan has 23 million with its matrix
+LARGEST = 256 * 2**20  # bytes: more than a plan of a thousand sources has
 MAX_ROUNDING = 2.0**-30  # total variation per step; plans that are made here state about 2^-45
 KEY_BYTES = 32
 FIELDS = {  # of each kind of plan, beside those of every plan

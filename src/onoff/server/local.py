@@ -20,59 +20,40 @@ HOST = "127.0.0.1"
 
 
 class LocalServer:
-    """Its files are in `directory`. It may be stopped and started again: same port, same messages."""
+    """Use as `with LocalServer(...) as server`. Its files are in `directory`."""
 
     def __init__(self, directory: Path, messages: Mapping[str, bytes], length: int) -> None:
         self.catalogue, self.transcript = Catalogue(tuple(messages), length), directory / "transcript"
-        self._messages, self._port = messages, 0
+        self._messages, self._stack, self.url = messages, ExitStack(), ""
         self._settings = Settings(str(directory / "messages.db"), self.catalogue, transcript=self.transcript)
-        self._lock, self._stack, self._closed = threading.Lock(), ExitStack(), False
-        self.url = ""
-        self.runs = False
-
-    def start(self) -> None:
-        """Return when it answers; the first time, publish the messages."""
-        with self._lock:
-            if self.runs or self._closed:
-                return
-            listening = self._stack.enter_context(reserved(HOST, self._port))
-            first, self.url, self._port = not self._port, url_of(listening), listening.getsockname()[1]
-            if first:
-                open_store(self._settings.store, self.catalogue).close()
-            self._app, ready = Application(self._settings), threading.Event()
-
-            async def serve() -> None:
-                stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
-                self._stack.callback(self._loop.call_soon_threadsafe, stop.set)
-                async with served(self._app, listening):
-                    ready.set()
-                    await stop.wait()
-
-            thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
-            self._stack.callback(thread.join)
-            thread.start()
-            ready.wait()
-            self.runs = True
-            if first:
-                self.publish(self._messages)
-
-    def stop(self) -> None:
-        """End it, if it runs, and wait for its end."""
-        with self._lock:
-            self._stack.close()
-            self.runs = False
-
-    def close(self) -> None:
-        """Stop it for good, whatever other threads are about to do."""
-        self._closed = True
-        self.stop()
 
     def __enter__(self) -> LocalServer:
-        self.start()
+        """Return when it answers and the messages are published."""
+        listening = self._stack.enter_context(reserved(HOST, 0))
+        self.url = url_of(listening)
+        open_store(self._settings.store, self.catalogue).close()
+        self._app, ready = Application(self._settings), threading.Event()
+
+        async def serve() -> None:
+            stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
+            self._stack.callback(self._loop.call_soon_threadsafe, stop.set)
+            async with served(self._app, listening):
+                ready.set()
+                await stop.wait()
+
+        thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+        self._stack.callback(thread.join)
+        thread.start()
+        ready.wait()
+        self.publish(self._messages)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.stop()
+
+    def stop(self) -> None:
+        """End it, if it runs, and wait for its end."""
+        self._stack.close()
 
     def publish(self, messages: Mapping[str, bytes]) -> None:
         """Publish a round of these messages, from any thread but the server's own."""

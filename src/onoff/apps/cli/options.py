@@ -89,6 +89,10 @@ ChainFile = Annotated[
 ]
 Server = Annotated[str | None, typer.Option(metavar="URL", help="An onoff server; remembered.")]
 Urls = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON {name: URL} at any web servers; remembered.")]
+Directory = Annotated[
+    Path | None,
+    typer.Option("--directory", metavar="DIR", help="What is set up (~/.local/state/onoff/proxy by default)."),
+]
 Plans = Annotated[Path | None, typer.Option(metavar="DIR", help="Where plans are kept (~/.cache/onoff by default).")]
 Promise = Annotated[
     str | None,
@@ -139,6 +143,9 @@ Keep = Annotated[
     typer.Option(
         metavar="STEPS|DAYSd", help="Erase what was asked for, and how, after so many steps (1000) or days (30d)."
     ),
+]
+UserAgent = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="What web servers are told of this program (onoff); remembered.")
 ]
 Deadline = Annotated[
     float | None,

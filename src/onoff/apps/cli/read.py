@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +22,9 @@ from onoff.files import check_file, told, write_atomically
 from onoff.text import plain_text
 
 if TYPE_CHECKING:
-    from onoff.client.client import Client, Message
+    from onoff.client.client import Client
     from onoff.client.disk import Step
+    from onoff.client.message import Message
     from onoff.client.play import Delivery
     from onoff.client.status import Totals
 
@@ -78,6 +78,7 @@ def get(
     plans: options.Plans = None,
     cache: options.Cache = None,
     keep: options.Keep = None,
+    user_agent: options.UserAgent = None,
     delay: options.Delay = 0.05,
     deadline: options.Deadline = None,
     background: options.Background = True,
@@ -99,7 +100,7 @@ def get(
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=options.parse_sources(sensitive),
         record=record, plans=plans, cache=cache, keep=keep, token=os.environ.get(options.TOKEN), delay=delay,
-        relearn=relearn,
+        relearn=relearn, user_agent=user_agent,
         deadline=deadline, background=background, lasting=True, ahead=False,
     )  # fmt: skip
     for name in filter(None, (source, next)) if client.knows_sources else ():
@@ -178,12 +179,16 @@ async def _fetch(
     """
     async with client:
         note_new(client)
+        before = client.journal.state.step
         message: Message | errors.SourceError
         try:
             message = await request(client)
         except errors.SourceError as error:
             message = error
-        [row] = islice(client.journal.steps(since=client.journal.state.step - 1), 1)
+        row = next(client.journal.steps(since=before), None)
+        if row is None and isinstance(message, errors.SourceError):  # a failure that the journal knew
+            raise message
+        assert row is not None, "a message is that of a step"
         return message, row
 
 
@@ -202,6 +207,7 @@ def play(
     plans: options.Plans = None,
     cache: options.Cache = None,
     keep: options.Keep = None,
+    user_agent: options.UserAgent = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each message to a file here.")] = None,
     restart: Annotated[
         bool,
@@ -226,7 +232,7 @@ def play(
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=options.parse_sources(sensitive),
         record=record, plans=plans, cache=cache, keep=keep, token=os.environ.get(options.TOKEN), delay=delay,
-        relearn=relearn,
+        relearn=relearn, user_agent=user_agent,
         deadline=deadline, background=background, lasting=True,
     )  # fmt: skip
     if not client.knows_sources:

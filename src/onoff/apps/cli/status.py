@@ -10,7 +10,6 @@ import typer
 
 from onoff.apps.cli.options import READ, AsJson, Plans
 from onoff.apps.cli.output import command_for, counted, percent, print_json, print_table, size
-from onoff.errors import JournalError
 from onoff.text import plain
 
 if TYPE_CHECKING:
@@ -26,19 +25,25 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    journal: Annotated[Path | None, typer.Option("--journal", metavar="FILE", help="The client's state.")] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            "--journal", metavar="FILE", help="The client's state; by default of `onoff get`, or else of the proxy."
+        ),
+    ] = None,
     plans: Plans = None,
     chain: Annotated[Path | None, typer.Option(metavar="FILE", help="For a journal that was made in Python.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the promise, the lag, what is pending, what the next request costs, and what rounding has added up to."""
+    from onoff.apps.setup import Setup, default_directory, has_setup
     from onoff.client.connect import default_journal
     from onoff.client.status import status as status_of
     from onoff.logs.follow import follows, read_journal_requests
 
     path = journal or default_journal()
-    if journal is None:
-        _name_journals_of_proxies(path)
+    if journal is None and not path.exists() and has_setup(default_directory()):
+        journal = path = Setup.load(default_directory()).journal
     found = status_of(path, chain, plans)
     following = None
     if found.stated is not None:
@@ -47,14 +52,6 @@ def status(
         print_json(status_data(found, following))
     else:
         print_status(found, following, journal)
-
-
-def _name_journals_of_proxies(default: Path) -> None:
-    """Raise an error that names the journals of `onoff proxy` beside the default one, if only they are there."""
-    found = [file for file in map(default.with_name, ("proxy",)) if file.exists()]
-    if found and not default.exists():
-        commands = " or ".join(command_for("onoff status", file) for file in found)
-        raise JournalError(f"{default}: there is no journal; the first request makes one. Of the proxy: {commands}")
 
 
 def status_data(found: Status, following: Following | None) -> dict[str, object]:

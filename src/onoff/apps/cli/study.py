@@ -51,7 +51,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated reader.")] = SEED,
     as_json: AsJson = False,
 ) -> None:
-    """See what a server learns: a real server and real clients, ours beside what people do today; one is killed."""
+    """See what a server learns: a real server and real clients, ours beside what people do today."""
     from onoff.apps.cli.output import print_json
     from onoff.apps.demo.run import demonstrate, introduce, narrate
     from onoff.apps.progress import progress

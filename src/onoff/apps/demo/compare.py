@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from onoff.audit.bayes import Beliefs, View, hidden_part, infer
 from onoff.audit.clients import Client, Decoys, Everything, Naive, Step
-from onoff.audit.files import Line, Log, read_journal
+from onoff.audit.files import Log, read_journal
 from onoff.audit.log import Exhibits, audit_log
 from onoff.client.status import account
 from onoff.client.transports.onoff import OnoffTransport
@@ -149,7 +149,7 @@ def _mean(values: Floats | Sequence[float]) -> float:
 
 def rival_stream(chain: Chain, rival: Rival, log: Log, statuses: Sequence[bool]) -> Stream:
     """The stream of a client that is not ours, as the server's log has it."""
-    sets = [line.query for line in lines_of(log, rival.stream)]
+    sets = [line.query for line in log if line.stream == rival.stream]
     views = [rival.view(query, private) for query, private in zip(sets, statuses, strict=True)]
     beliefs = infer(chain, len(views), views.__getitem__)
     return Stream(rival.name, None, rival.messages, rival.bytes, beliefs)
@@ -177,8 +177,3 @@ def our_stream(chain: Chain, name: str, log: Path, journal: Path) -> Stream:
     totals = account(journal).totals
     findings = tuple(f"{name}: {word}" for word in words)
     return Stream(name, noted.promise, totals.downloaded, totals.bytes, audit.attack.beliefs, findings)
-
-
-def lines_of(log: Log, name: str | None) -> tuple[Line, ...]:
-    """The lines of one stream."""
-    return tuple(line for line in log if line.stream == name)

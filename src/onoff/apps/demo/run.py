@@ -1,17 +1,12 @@
 """The demonstration: all clients make the same requests while the server's messages change; then its log is attacked.
 
-One client is killed with SIGKILL in the middle of its requests and started again: `onoff play`, a process.
 `introduce` and `narrate` say it in words: 80 columns of plain letters, so that any terminal can show it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,14 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from onoff.apps.demo.compare import Row, Stream, lines_of, our_stream, rival_stream, rivals
+from onoff.apps.demo.compare import Row, Stream, our_stream, rival_stream, rivals
 from onoff.apps.demo.reader import CHANNELS, DELAY, SENSITIVE, news, reader, requests
-from onoff.audit.files import Log, read_journal, read_log
+from onoff.audit.files import read_log
 from onoff.client.client import Client
 from onoff.client.connect import connect
-from onoff.client.status import snapshot
 from onoff.client.transports.onoff import OnoffTransport
-from onoff.errors import OnoffError
 from onoff.plans.plan import plan
 from onoff.plans.store import PlanStore
 from onoff.server.local import LocalServer
@@ -36,28 +29,11 @@ from onoff.types import Advance, Bar, quiet
 CHANGES = 0.5  # how often a channel has something new from one step to the next
 LENGTH = 4096  # bytes of the longest message
 LAGS = (1, 2, 3, 5)  # planned; the plan of a lag serves the larger ones
-KILLED = 30  # requests of the client that is killed, at most
-POLL = 0.02  # seconds between two looks at its journal
 NONE = 0.0005  # bits below it are shown as 0
 
 OURS = ("past", "sensitive", "both")  # our clients, by the names of their journals
 SWITCHED = ("open", "naive", "decoys", "past", "both", "mirror", "everything")  # clients, in the order of the tables
 MARKED = ("open", "marked", "decoys", "sensitive", "mirror", "everything")
-
-
-@dataclass(frozen=True)
-class KilledClient:
-    """What became of the client that was killed.
-
-    `at` is the step it was at, and `pending` whether a query was noted and not answered. The server saw at most `sets`
-    different sets at one step, and `delivered` of the wanted messages arrived.
-    """
-
-    steps: int
-    at: int
-    pending: bool
-    sets: int
-    delivered: int
 
 
 @dataclass(frozen=True)
@@ -76,22 +52,20 @@ class Demonstration:
     by_habits: float
     switched: tuple[Row, ...]
     marked: tuple[Row, ...]
-    killed: KilledClient
     findings: tuple[str, ...]
 
 
 def demonstrate(steps: int, seed: int, bar: Bar = quiet) -> Demonstration:
-    """Serve, publish, plan, read, kill, and attack the log. Nothing is left behind."""
+    """Serve, publish, plan, read, and attack the log. Nothing is left behind."""
     with (
-        bar(steps + 1 + len({*SWITCHED, *MARKED})) as advance,
+        bar(steps + len({*SWITCHED, *MARKED})) as advance,
         tempfile.TemporaryDirectory(prefix="onoff-demo-", ignore_cleanup_errors=True) as name,
         LocalServer(Path(name), {name: news(name) for name in CHANNELS}, LENGTH) as server,
     ):
         run = _Run(server, Path(name), steps, seed, advance)
         asyncio.run(run.read())
-        at = run.play_and_kill()
         server.stop()
-        return run.attack(at)
+        return run.attack()
 
 
 class _Run:
@@ -104,7 +78,6 @@ class _Run:
         self._rivals = rivals(len(CHANNELS), self._hidden, np.random.default_rng([seed, 1]))
         self._rng = np.random.default_rng([seed, 2])  # of what is published
         self._issues, self._delivered = dict.fromkeys(CHANNELS, 0), 0
-        self._chain.save(directory / "chain.json")
         store = PlanStore(self._chain, directory / "plans")
         for lag in LAGS:
             store.save(plan(self._chain, lag))
@@ -146,42 +119,7 @@ class _Run:
         if fresh:
             self._server.publish({name: news(name, self._issues[name]) for name in fresh})
 
-    def play_and_kill(self) -> tuple[int, bool]:
-        """Play requests, kill the client half way, and play on; where it was, and whether a query was pending."""
-        items = self._items[:KILLED]
-        lines = [f"{'on' if on else 'off'} {source}\n" for source, on in items]
-        (self._directory / "requests").write_text("".join(lines))
-        self._play(stop_at=len(items) // 2)
-        state = snapshot(self._directory / "killed").state
-        self._play(stop_at=None)
-        self._advance()
-        return state.step, state.pending is not None
-
-    def _play(self, stop_at: int | None) -> None:
-        """Run `onoff play`, and kill it once it has made `stop_at` steps."""
-        command = [sys.executable, "-P", "-m", "onoff", "play", str(self._directory / "requests")]
-        command += ["--server", self._server.url, "--delay", str(DELAY)]
-        for option, name in (("--chain", "chain.json"), ("--journal", "killed"), ("--out", "got")):
-            command += [option, str(self._directory / name)]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-            try:
-                while stop_at is not None and process.poll() is None and self._count_played() < stop_at:
-                    time.sleep(POLL)
-                if stop_at is None:
-                    process.wait()
-            finally:
-                process.kill()
-            _, words = process.communicate()
-        if process.returncode not in (0, -signal.SIGKILL):
-            raise OnoffError(f"the client failed: {words.strip()}")
-
-    def _count_played(self) -> int:
-        try:
-            return snapshot(self._directory / "killed").state.step
-        except OnoffError:
-            return 0  # not there yet
-
-    def attack(self, at: tuple[int, bool]) -> Demonstration:
+    def attack(self) -> Demonstration:
         """Conclude from the server's log what there is to conclude, for every client."""
         chain, log = self._chain, read_log(self._server.transcript, self._chain)
         truth, statuses = [chain.index(source) for source, _ in self._items], [on for _, on in self._items]
@@ -194,14 +132,10 @@ class _Run:
             self._advance()
         private = [t for t, on in enumerate(statuses) if on]
         marked = [t for t, x in enumerate(truth) if x in self._hidden]
-        killed, wanted = self._look_at_killed(log, at), len(truth) * len(OURS)
+        wanted = len(truth) * len(OURS)
         findings = [finding for key in OURS for finding in found[key].findings]
         if self._delivered < wanted:
             findings.append(f"{wanted - self._delivered} of {wanted} messages did not arrive, or were old")
-        if killed.delivered < killed.steps:
-            findings.append(f"the killed client got {killed.delivered} of {killed.steps} messages")
-        if killed.sets != 1:
-            findings.append(f"the killed client sent {killed.sets} different sets at one step")
         return Demonstration(
             seed=self._seed,
             steps=len(truth),
@@ -210,21 +144,8 @@ class _Run:
             by_habits=float(chain.stationary().max()),
             switched=tuple(found[key].row(truth, private) for key in SWITCHED),
             marked=tuple(found[key].row(truth, marked, self._hidden) for key in MARKED),
-            killed=killed,
             findings=tuple(findings),
         )
-
-    def _look_at_killed(self, log: Log, at: tuple[int, bool]) -> KilledClient:
-        """Read from the server's log and the messages that arrived what became of the client that was killed."""
-        lines = lines_of(log, read_journal(self._directory / "killed", self._chain).stream)
-        sets: dict[int, set[tuple[int, ...]]] = {}
-        for line in lines:
-            sets.setdefault(line.step, set()).add(line.query)
-        delivered = 0
-        for step, (name, _) in enumerate(self._items[:KILLED]):
-            file = self._directory / "got" / f"{step:06d}"
-            delivered += file.exists() and file.read_bytes() == news(name, self._issues[name])
-        return KilledClient(len(sets), *at, max(map(len, sets.values())), delivered)
 
 
 def introduce(steps: int) -> str:
@@ -239,9 +160,8 @@ each step {_share(CHANGES)} of the channels have news. Clients download what has
 def narrate(result: Demonstration) -> str:
     """What happened; then what was seen, and what to try next, or what is wrong."""
     rows = {row.promise or row.client: row for row in result.switched}
-    past, naive, killed = rows["past"], rows["asks openly while OFF"], result.killed
+    past, naive = rows["past"], rows["asks openly while OFF"]
     everything, mirror = rows["downloads everything"], rows["mirrors all that changed"]
-    left = "a" if killed.pending else "no"
     text = f"""\
 1. PRIVATE REQUESTS. {result.private} of {result.steps} are made ON. What does the server learn?
 
@@ -261,10 +181,6 @@ def narrate(result: Demonstration) -> str:
 {_table(result.marked)}
 
    past, with sensitive sources: no query tells which was read, nor if any was.
-
-3. KILL -9. A client was killed after {killed.at} of {killed.steps} steps; {left} query was pending.
-   Started again, it went on: {killed.sets} set for each step in the log, and {killed.delivered} of
-   {killed.steps} messages arrived.
 
 """
     if result.findings:

@@ -34,7 +34,6 @@ BODY_LIMIT = 2**12
 CLICKS: dict[str, dict[str, type]] = {  # methods of the page and of its sessions, with their arguments
     "ask": {"source": str, "private": bool},
     "switch": {"private": bool},
-    "run_server": {"on": bool},
     "make_now": {},
     "lock": {"source": str, "on": bool},
     "open_both": {},

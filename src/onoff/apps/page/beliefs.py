@@ -33,7 +33,7 @@ from onoff.types import Floats
 
 @dataclass(frozen=True)
 class PageStep:
-    """One step: what was wanted, what the server saw, and how often it was asked. Without `bytes` it is pending.
+    """One finished step: what was wanted, and what the server saw.
 
     `step` counts the steps of all streams of a tab. `sensitive` are the sensitive sources of the stream.
     """
@@ -45,7 +45,6 @@ class PageStep:
     plan: str
     wanted: int
     saw: tuple[int, ...]
-    times: int
     bytes: int
     sensitive: tuple[int, ...] = ()
 
@@ -57,7 +56,7 @@ class PageStep:
 class Steps:
     """Steps of a journal, of which the first has the number `first`.
 
-    Each line of the transcript is read once, and finished steps are not read again.
+    Each line of the transcript is read once, and no step is read again.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Steps:
         self._journal, self._transcript, self._chain, self._offset = journal, transcript, chain, 0
         self._sensitive, self._first = sensitive, first
         self._order: list[int] = []  # of the server's sources, as indices of the chain
-        self._seen: dict[int, list[tuple[int, ...]]] = {}
+        self._seen: dict[int, tuple[int, ...]] = {}
         self._steps: list[PageStep] = []
 
     def read(self) -> list[PageStep]:
@@ -76,15 +75,12 @@ class Steps:
             if "catalogue" in line:
                 self._order = [self._chain.index(name) for name in line["catalogue"]]
             elif line["stream"] == self._journal.stream:
-                query = tuple(sorted(self._order[source] for source in line["sources"]))
-                self._seen.setdefault(line["step"], []).append(query)
-        self._steps = [step for step in self._steps if step.bytes]
+                self._seen[line["step"]] = tuple(sorted(self._order[source] for source in line["sources"]))
         for row in self._journal.steps(since=len(self._steps)):
-            seen = self._seen.get(row.step, [])
             assert row.request is not None, "the page erases nothing"
-            saw = seen[-1] if seen else ()
+            assert row.bytes is not None, "nothing is pending between two requests"
             asked = row.private, row.made_private, row.lag, row.plan, row.request
-            found = PageStep(self._first + row.step, *asked, saw, len(seen), row.bytes or 0, self._sensitive)
+            found = PageStep(self._first + row.step, *asked, self._seen[row.step], row.bytes, self._sensitive)
             self._steps.append(found)
         return list(self._steps)
 

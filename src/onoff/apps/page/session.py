@@ -2,8 +2,7 @@
 
     click -> queue -> Client.get -> journal and transcript -> beliefs
 
-There is a session for each promise. When the server is away, the pending query waits in the journal and is sent again
-unchanged. No request waits for the beliefs.
+There is a session for each promise. No request waits for the beliefs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from onoff.apps.demo.reader import DELAY, LENGTH, news
 from onoff.apps.page.beliefs import BothObserver, Knowledge, Observer, PageStep, PastObserver, Steps
 from onoff.client.client import Client
 from onoff.client.connect import connect
-from onoff.errors import ChainError, ContextError, OnoffError, SessionError
+from onoff.errors import ChainError, ContextError, SessionError
 from onoff.model.chain import Chain
 from onoff.model.requests import request_law
 from onoff.plans.plan import Plan, plan
@@ -36,7 +35,6 @@ from onoff.server.local import LocalServer
 
 MOST_SOURCES = 24  # cards and lines beyond it are unreadable
 LONGEST_QUEUE = 12
-RETRY = 0.4  # seconds before a pending query is sent again
 LINES = 60  # of the timeline
 LAGS = range(1, 9)  # planned before the first request of the promise `both`; plans serve all larger lags
 PLAN_SECONDS = 2.0  # for each
@@ -80,7 +78,6 @@ class DemoSession(ABC):
         self.steps: list[PageStep] = []  # of this stream
         self.knowledge: Knowledge | None = None
         self.private, self.asks = True, False
-        self.failure = ""  # why the request that is asked has no answer yet
         self._fault = ""  # an error of ours
         self._notify = notify
         self._wake, self._news = asyncio.Event(), asyncio.Event()  # something to do; steps nobody has thought about
@@ -96,9 +93,7 @@ class DemoSession(ABC):
             self.directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="onoff-page-")))
             messages = {name: news(name) for name in self.chain.names}
             length = max(LENGTH, *map(len, messages.values()))
-            self.server = LocalServer(self.directory, messages, length)
-            self.stack.callback(self.server.close)
-            await asyncio.to_thread(self.server.start)
+            self.server = self.stack.enter_context(LocalServer(self.directory, messages, length))
             await self._open()
             for work in (self._ask(), self._observe()):
                 task = asyncio.create_task(work)
@@ -143,19 +138,12 @@ class DemoSession(ABC):
         self.private = private
         self.tell()
 
-    async def run_server(self, on: bool) -> None:
-        """Stop the server, or start it again."""
-        try:
-            await asyncio.to_thread(self.server.start if on else self.server.stop)
-        finally:
-            self.tell()
-
     def state(self) -> dict[str, Any]:
         """Describe all that the page shows, ready for JSON."""
         journal = self.client.journal
         latest = journal.latest()
         frame, n = self.server.catalogue.frame_length, self.chain.n
-        steps, finished = [*self.history, *self.steps], self._finished()
+        steps = self._all_steps()
         return {
             "private": self.private,
             "habits": self._habits(),
@@ -165,27 +153,12 @@ class DemoSession(ABC):
             "knowledge": None if self.knowledge is None else asdict(self.knowledge),
             "message": "" if latest is None else journal.read_body(latest[1].source).decode("utf-8", "replace"),
             "bytes": {
-                "onoff": sum(step.bytes for step in finished),
-                "everything": frame * n * len(finished),
-                "naive": frame * sum(len(step.naive(n)) for step in finished),
+                "onoff": sum(step.bytes for step in steps),
+                "everything": frame * n * len(steps),
+                "naive": frame * sum(len(step.naive(n)) for step in steps),
             },
-            "server": {"url": self.server.url, "runs": self.server.runs},
-            "trouble": self._trouble(),
+            "trouble": self._fault,
         }
-
-    def _trouble(self) -> str:
-        """Say what does not work at the moment."""
-        words = [self._fault] if self._fault else []
-        if not self.server.runs:
-            words.append("You stopped the server.")
-        if self.failure and self.client.journal.state.pending is not None:
-            words.append(
-                f"Step {len(self.history) + self.client.journal.state.step} has no answer yet. Its query is on disk, "
-                "and that same query is sent again until the server answers."
-            )
-        elif self.failure:
-            words.append(self.failure)
-        return " ".join(words)
 
     def _note_fault(self, task: asyncio.Task[None]) -> None:
         """Show an error of our own on the page. It is raised when the page ends."""
@@ -201,11 +174,11 @@ class DemoSession(ABC):
     def _habits(self) -> list[float]:
         """How likely each source is to be asked for next, after the last click."""
         clicked = [self.chain.index(wish.source) for wish in self.queue]
-        path = [step.wanted for step in self._finished()][-self.chain.depth :] + clicked
+        path = [step.wanted for step in self._all_steps()][-self.chain.depth :] + clicked
         return [float(p) for p in (self.chain.P[self.chain.state_of(path)] if path else self.prior)]
 
-    def _finished(self) -> list[PageStep]:
-        return [step for step in (*self.history, *self.steps) if step.bytes]
+    def _all_steps(self) -> list[PageStep]:
+        return [*self.history, *self.steps]
 
     async def _ask(self) -> None:
         """Make the requests of the queue, each when it is due."""
@@ -215,34 +188,20 @@ class DemoSession(ABC):
                 await self._wake.wait()
             async with self.turn:
                 self.asks = True
-                await self._ask_until_answered(self.queue[0], self._following())
+                wish = self.queue[0]
+                await self.client.get(wish.source, self._following(), wish.private)
                 self.queue.popleft()
-                self.asks, self.failure = False, ""
+                self.asks = False
                 self.steps = self.timeline.read()
             self._news.set()
             self.tell()
-
-    async def _ask_until_answered(self, wish: Wish, following: str | None) -> None:
-        """Ask until there is an answer. A query that was drawn is only sent again."""
-        while True:
-            try:
-                if self.client.journal.state.pending is None:
-                    await self.client.get(wish.source, following, wish.private)
-                else:
-                    await self.client.resume()
-                return
-            except OnoffError as error:
-                self.failure = error.facts
-                self.steps = self.timeline.read()
-                self.tell()
-                await asyncio.sleep(RETRY)
 
     async def _observe(self) -> None:
         """Compute what the server believes after the latest step; of steps in quick succession, only after the last."""
         while True:
             await self._news.wait()
             self._news.clear()
-            self.knowledge = await asyncio.to_thread(self.observer.observe, self._finished())
+            self.knowledge = await asyncio.to_thread(self.observer.observe, self._all_steps())
             self.tell()
 
 
@@ -263,8 +222,6 @@ class PastSession(DemoSession):
     async def lock(self, source: str, on: bool) -> None:
         """Make a source sensitive, or not sensitive: a new stream begins."""
         wanted = self.chain.index(source)
-        if self.failure:
-            raise SessionError("a request has no answer yet: another stream can begin after it")
         async with self.turn:
             sensitive = {*self.sensitive} | {wanted} if on else {*self.sensitive} - {wanted}
             if sensitive != {*self.sensitive}:

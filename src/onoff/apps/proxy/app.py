@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 from onoff.apps.proxy import status_page
 from onoff.apps.proxy.guard import is_outside_navigation, refusal
 from onoff.apps.proxy.responses import error_response, message_response, text_response
-from onoff.client.client import Client, Message
+from onoff.client.client import Client
+from onoff.client.message import Message
 from onoff.client.queue import RequestQueue
 from onoff.client.status import account
 from onoff.errors import JournalError, OnoffError

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from onoff.client.client import Message
+from onoff.client.message import Message
 from onoff.client.queue import TRUE_STATUS, NotBegun, TurnedAway, explain, safe_status
 from onoff.errors import ContextError, RefusedByServer, TransportError
 from onoff.text import plain
@@ -77,7 +77,7 @@ async def message_response(message: Message, method: str, held: list[str], broke
         return text_response(404, "nothing has been published for this source yet; the step was made")
     if safe_status(status) != status:
         words = plain(message.body) if kind == "text/plain" else ""
-        return text_response(status, f"the origin answered {status}; the step was made. {words}".rstrip())
+        return text_response(status, f"{message.error} {words}".rstrip())
     tag = await asyncio.to_thread(_tag, status, kind, message.body)
     made = "on" if message.private else "off"
     headers = {**GUARD, "etag": tag, "onoff-step": str(message.step), "onoff-status": made}

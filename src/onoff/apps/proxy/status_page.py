@@ -60,7 +60,7 @@ def _document(inner: str) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>onoff proxy</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<style>{STYLE}</style></head><body><main><h1>onoff proxy</h1>{inner}</main></body></html>"
+        f"<style>{STYLE}</style></head><body class='proxy'><main><h1>onoff proxy</h1>{inner}</main></body></html>"
     )
 
 

@@ -9,6 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+FAILURE_SECONDS = 300.0  # for which a source that failed is not asked for again: long enough for most repetitions
+OF_THE_WAY = (304, 407, 408, 421, 425, 429)  # about a connection, a condition or a pace, not about the source
+
+
+def fails(status: int) -> bool:
+    """Whether a status is a failure after which people and programs ask again."""
+    return not 200 <= status < 500 or status in OF_THE_WAY
+
 
 @dataclass(frozen=True)
 class Content:
@@ -31,10 +39,14 @@ class Content:
 
 @dataclass(frozen=True)
 class Answer:
-    """The contents of a whole set, in its order, and how many bytes were downloaded for them."""
+    """The contents of a whole set, in its order, and how many bytes were downloaded for them.
+
+    `notes` are what the transport remembers of servers from now on, for the journal to keep.
+    """
 
     contents: tuple[Content, ...]
     size: int
+    notes: str = ""
 
 
 class Transport(Protocol):
@@ -44,8 +56,11 @@ class Transport(Protocol):
     None: these, and only these, may come back `unchanged`. That the server has not what is held, and says so all the
     same, is status 304: the failure of that member, whether it is wanted or not. `stream` is the random name of the
     journal that asks. `fetch` returns only when all of the answer has arrived and was checked; it raises `Unavailable`
-    if another attempt may help, and `RefusedByServer` if not.
+    if another attempt may help, and `RefusedByServer` if not. `notes` is set to those of the last answer that the
+    journal has, before anything is fetched.
     """
+
+    notes: str
 
     @property
     def names(self) -> tuple[str, ...]: ...

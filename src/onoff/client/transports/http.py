@@ -35,6 +35,7 @@ ANSWER_LIMIT = 512 * 2**20  # bytes of a whole answer; at its end it is in memor
 HEAD_LIMIT = 100 * 2**10  # bytes of a status line with its headers
 EARLY_ANSWERS = 100  # of the status 1xx before an answer
 SETTLE = 1.0  # seconds at most that an answer to nothing may come after all answers to a set
+AGENT = re.compile(r"[!-~]([ -~]{0,198}[!-~])?")  # what a User-Agent may be
 CONNECTIONS = 32  # that are open at once: beyond, the one that was opened first makes room
 
 
@@ -163,9 +164,7 @@ class Connection(asyncio.Protocol):
         self._answer.set_result(Reply(self._head.status_code, bytes(self._body), httpx.Headers(self._head.headers)))
 
     def _break_off(self) -> None:
-        """Fail. A connection that was used before may have ended before the server was asked: it may be asked again."""
-        words = "did not answer to the end: it broke the connection off"
-        self._fail(words, BrokenAnswer if self.heard or self.requests > 1 else Unavailable)
+        self._fail("did not answer to the end: it broke the connection off")
 
     def _fail(self, words: str, kind: type[Exception] = BrokenAnswer) -> None:
         if self._answer is not None and not self._answer.done():
@@ -211,7 +210,7 @@ class Connections:
         try:
             reply = await connection.ask(request, content, limit)
         except BrokenAnswer:
-            if not connection.heard:
+            if not connection.heard and connection.requests > 1:
                 self._careless.add(origin)
             raise
         if origin in self._careless:
@@ -338,6 +337,15 @@ def checked_token(token: str) -> str:
     if not isinstance(token, str) or not re.fullmatch(r"[A-Za-z0-9._~+/-]+=*", token):
         raise CatalogueError("the reader's token has a character that no token has: was all of ONOFF_TOKEN copied?")
     return token
+
+
+def checked_agent(text: str | None) -> dict[str, str]:
+    """The header that says who asks; none is added to `HEADERS` for None."""
+    if text is None:
+        return {}
+    if not isinstance(text, str) or not AGENT.fullmatch(text):
+        raise OnoffError(f"the User-Agent is {plain(str(text), 60)!r}: 1 to 200 plain characters are needed")
+    return {"User-Agent": text}
 
 
 def masked(url: str) -> str:

@@ -36,6 +36,8 @@ class OnoffTransport:
     what the full set needs at 1 MiB a second).
     """
 
+    notes = ""
+
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 10.0, deadline: float | None = None
     ) -> None:
@@ -66,7 +68,7 @@ class OnoffTransport:
         if status != 200:
             if status == 404:
                 raise RefusedByServer(
-                    f"{self.url} is not an onoff server: give the URLs of its sources instead (--urls)"
+                    f"{self.url} is not an onoff server: give a file with the URLs of its sources instead"
                 )
             raise _refusal(status, body, "the catalogue")
         try:

@@ -1,10 +1,15 @@
 """Any HTTP servers: a catalogue of n URLs; a set is fetched URL by URL, over one connection to each origin.
 
 An origin is a scheme, a host and a port. Each sees the part of a set that it serves, and all together see the set: the
-promise holds even if they share what they saw. URLs are asked for one after the other in the order of the catalogue,
-whichever origin they are at. A URL whose answer is broken is asked for once more; if that answer is broken, too, or if
-it is too long, this is the failure of its source. If a server cannot be reached, the attempt ends, and the next one
-begins anew. So what any origin sees is a function of the set and of what all of them did before.
+promise holds even if they share what they saw. A set is asked for in rounds, with pauses between them. A round asks for
+all URLs that were not answered, one after the other in the order of the catalogue, whichever origin they are at. An
+origin that cannot be reached, is silent, or uses up its share of the time is left out for the rest of the round. What
+was not answered in the last round, or at the deadline, is the failure of its source: the step ends in any case. A URL
+whose answer is broken is asked for once more; if that answer is broken, too, or if it is too long, this is the failure
+of its source as well. So what any origin sees is a function of the set and of what all of them did before.
+
+One connection to an origin, with a pause between requests, is what the most careful of programs do. Several would be
+faster, but then the order of requests, and so what an origin can make of it, would be left to chance.
 
 The version of a body is a text: `etag "..."`, or else `modified DATE` (RFC 9110, 13.1). It is kept only in forms that
 can be sent back as they came, whatever a server sends.
@@ -17,12 +22,12 @@ import hashlib
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from reprlib import repr as short
+from typing import Any
 
 import httpx
 
@@ -35,22 +40,25 @@ from onoff.client.transports.http import (
     MixedAnswers,
     Reply,
     TooLong,
+    checked_agent,
     checked_seconds,
     checked_url,
     masked,
+    origin_of,
     request_of,
-    within,
 )
-from onoff.errors import CatalogueError, OnoffError
+from onoff.client.transports.origins import Origins, moment
+from onoff.errors import CatalogueError, OnoffError, Unavailable
 from onoff.files import path_of, told
 from onoff.text import plain
 from onoff.types import is_whole
 
 BODY_LIMIT = 64 * 2**20
 SOURCE_SECONDS = 1.0  # what every source of the catalogue adds to the deadline
+PAUSE = 0.01  # seconds between two requests to one origin
 BROKEN = 502  # the status of a source whose server sends no answer that can be read
+SILENT = 504  # the status of a source whose server does not answer
 ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,256}"')
-DATE = re.compile(r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} GMT")
 TYPE = re.compile(r"[\x20-\x7e]{1,200}")
 FIELDS = {"etag": "if-none-match", "modified": "if-modified-since"}
 
@@ -60,7 +68,8 @@ class HttpTransport:
 
     `timeout` is for one read. `deadline` is for a whole answer of all origins, the same for every set (by default 120
     seconds and one more for each source of the catalogue). A body has at most `body_limit` bytes and an answer
-    `answer_limit`: a longer one is the failure of its source.
+    `answer_limit`: a longer one is the failure of its source. A set is asked for in at most `attempts` rounds, with
+    pauses that double from `backoff` seconds on. `agent` is the User-Agent.
     """
 
     def __init__(
@@ -70,6 +79,9 @@ class HttpTransport:
         body_limit: int = BODY_LIMIT,
         deadline: float | None = None,
         answer_limit: int = ANSWER_LIMIT,
+        attempts: int = 5,
+        backoff: float = 0.2,
+        agent: str | None = None,
     ) -> None:
         self._sources = _checked(sources)
         for limit in (body_limit, answer_limit):
@@ -78,10 +90,14 @@ class HttpTransport:
         self._limit, self._answer_limit = body_limit, answer_limit
         longest = DEADLINE + SOURCE_SECONDS * len(self._sources)
         self._deadline = longest if deadline is None else checked_seconds(deadline)
-        self._http = Connections(timeout)
+        self._attempts, self._backoff = attempts, backoff
+        self._urls = list(self._sources.values())
+        self._places = [origin_of(url) for url in self._urls]
+        self._origins = Origins()
+        self._http = Connections(timeout, checked_agent(agent))
 
     @classmethod
-    def load(cls, file: str | Path, deadline: float | None = None) -> HttpTransport:
+    def load(cls, file: str | Path, deadline: float | None = None, **options: Any) -> HttpTransport:
         """Read the catalogue from a file."""
         try:
             data = json.loads(path_of(file, "the file of URLs", CatalogueError).read_text(encoding="utf-8"))
@@ -91,7 +107,7 @@ class HttpTransport:
             raise CatalogueError(f"{file}: cannot be read as JSON ({plain(str(error))})") from None
         if not isinstance(data, dict) or not all(isinstance(url, str) for url in data.values()):
             raise CatalogueError(f"{file}: an object with a URL for each name is needed")
-        return cls(data, deadline=deadline)
+        return cls(data, deadline=deadline, **options)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -106,13 +122,21 @@ class HttpTransport:
         """A hash of names, URLs and their order."""
         return hashlib.sha256(json.dumps(["onoff-urls", 1, list(self._sources.items())]).encode()).hexdigest()
 
+    @property
+    def notes(self) -> str:
+        return self._origins.notes
+
+    @notes.setter
+    def notes(self, text: str) -> None:
+        self._origins.notes = text
+
     async def connect(self) -> None:
         """Do nothing: the catalogue is the client's own."""
 
     async def fetch(
         self,
         stream: str,  # noqa: ARG002 (the protocol's)
-        step: int,  # noqa: ARG002
+        step: int,
         sources: tuple[int, ...],
         held: tuple[str | None, ...] = (),
     ) -> Answer:
@@ -120,32 +144,79 @@ class HttpTransport:
 
         If an origin mixes answers up, the set is fetched anew: from then on with a connection for each of its URLs.
         """
-        async with within(self._deadline):
-            with suppress(MixedAnswers):  # of an earlier set, which is over
-                await self._http.check()
-            while True:
-                with suppress(MixedAnswers):
-                    contents = await self._contents(sources, held or (None,) * len(sources))
-                    await self._http.settle()
-                    return Answer(contents, sum(content.size for content in contents))
+        with suppress(MixedAnswers):  # of an earlier set, which is over
+            await self._http.check()
+        versions = dict(zip(sources, held or (None,) * len(sources), strict=True))
+        ends = asyncio.get_running_loop().time() + self._deadline
+        while True:
+            with suppress(MixedAnswers):
+                contents = await self._contents(step, versions, ends)
+                await self._http.settle()
+                return Answer(contents, sum(content.size for content in contents), self.notes)
 
     async def close(self) -> None:
         await self._http.close()
 
-    async def _contents(self, sources: tuple[int, ...], held: tuple[str | None, ...]) -> tuple[Content, ...]:
-        urls, contents, room = list(self._sources.values()), [], self._answer_limit
-        for source, version in zip(sources, held, strict=True):
-            contents.append(await self._content(urls[source], min(self._limit, room), version))
-            room -= len(contents[-1].body)
-        return tuple(contents)
+    async def _contents(self, step: int, held: dict[int, str | None], ends: float) -> tuple[Content, ...]:
+        """Ask in rounds. Origins that are asked only once are left out after the first."""
+        found: dict[int, Content] = {}
+        silent: dict[str, str] = {}
+        loop, sources = asyncio.get_running_loop(), list(held)
+        for attempt in range(self._attempts):
+            pause = self._backoff * 2 ** (attempt - 1) if attempt else 0.0
+            if not sources or loop.time() + pause >= ends:
+                break
+            await asyncio.sleep(pause)
+            silent |= await self._round(step, sources, held, found, ends - loop.time())
+            sources = [s for s in held if s not in found and not self._origins.is_short(self._places[s], step)]
+        unanswered = {self._places[source] for source in held.keys() - found.keys()}
+        for origin in {self._places[source] for source in held}:
+            self._origins.note(origin, step, origin not in unanswered)
+        return tuple(
+            found.get(source) or _failure(SILENT, silent.get(self._places[source], "there was no time left"))
+            for source in held
+        )
 
-    async def _content(self, url: str, limit: int, held: str | None) -> Content:
+    async def _round(
+        self, step: int, sources: list[int], held: dict[int, str | None], found: dict[int, Content], seconds: float
+    ) -> dict[str, str]:
+        """Ask for sources, and put what is `found` there. Each origin has a share of the time, by its sources.
+
+        Returns why origins did not answer.
+        """
+        origins = Counter(self._places[source] for source in sources)
+        shares = {origin: seconds * count / len(sources) for origin, count in origins.items()}
+        silent: dict[str, str] = {}
+        loop, spoken = asyncio.get_running_loop(), set()
+        for source in sources:
+            origin = self._places[source]
+            if origin in silent:
+                continue
+            began, room = loop.time(), self._answer_limit - sum(len(content.body) for content in found.values())
+            try:
+                async with asyncio.timeout(self._origins.seconds(origin, step, shares[origin])):
+                    await asyncio.sleep(PAUSE if origin in spoken else 0.0)
+                    found[source] = await self._content(source, min(self._limit, room), held[source])
+            except TimeoutError:
+                silent[origin] = f"{origin} did not answer in time (--deadline)"
+            except Unavailable as error:
+                silent[origin] = str(error)
+            spoken.add(origin)
+            shares[origin] -= loop.time() - began
+        return silent
+
+    async def _content(self, source: int, limit: int, held: str | None) -> Content:
         """What a server has for one URL. "Not modified" is a message like any other status, unless it was asked for."""
+        origin = self._places[source]
+        resting = self._origins.rest(origin)
+        if resting is not None:
+            return _failure(resting, f"{origin} wants to be left alone for a while")
         try:
-            reply = await self._ask(url, limit, held)
+            reply = await self._ask(self._urls[source], limit, held)
             body = await _decoded(reply, limit)
         except BrokenAnswer as error:
-            return Content(BROKEN, f"{error}\n".encode(), content_type="text/plain")
+            return _failure(BROKEN, str(error))
+        self._origins.note_rest(origin, reply.status, reply.headers)
         if reply.status == 304 and held is not None:
             return Content(200, b"", unchanged=True)
         version = version_of(reply.headers) if reply.status == 200 else None
@@ -158,6 +229,11 @@ class HttpTransport:
             raise
         except BrokenAnswer:  # perhaps the server had ended the connection before it was asked
             return await self._http.read("GET", url, limit, headers=condition(held))
+
+
+def _failure(status: int, words: str) -> Content:
+    """A status in place of an answer, and in words what was wrong."""
+    return Content(status, f"{words}\n".encode(), content_type="text/plain")
 
 
 async def _decoded(reply: Reply, limit: int) -> bytes:
@@ -197,7 +273,7 @@ def version_of(headers: httpx.Headers) -> str | None:
     tag = headers.get("etag", "")
     if ETAG.fullmatch(tag):
         return f"etag {tag}"
-    changed, sent = _moment(headers.get("last-modified", "")), _moment(headers.get("date", ""))
+    changed, sent = moment(headers.get("last-modified", "")), moment(headers.get("date", ""))
     if changed is not None and sent is not None and changed < sent:
         return f"modified {headers['last-modified']}"
     return None
@@ -215,13 +291,6 @@ def type_of(headers: httpx.Headers) -> str | None:
     """What the server calls a body, if it does so in at most 200 plain characters."""
     found = headers.get("content-type", "")
     return found if TYPE.fullmatch(found) else None
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        return parsedate_to_datetime(text) if DATE.fullmatch(text) else None
-    except ValueError:
-        return None
 
 
 def _checked(sources: object) -> dict[str, str]:

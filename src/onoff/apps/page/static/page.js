@@ -56,22 +56,18 @@ function notice() {
 }
 
 function drawAsk() {
-  const on = privacy(), { queue, server: { runs, url } } = world();
+  const on = privacy(), { queue } = world();
   $("title").textContent = state.title;
   $("privacy").setAttribute("aria-checked", on);
   $("privacy-word").textContent = on ? "ON" : "OFF";
   $("privacy-hint").textContent = on ? "hides what you ask" : "cheaper, not hidden";
-  for (const id of ["privacy", "stop", "play"]) $(id).disabled = false;
+  for (const id of ["privacy", "play"]) $(id).disabled = false;
   $("play").setAttribute("aria-pressed", reader !== null);
   $("play").textContent = reader ? "Stop the reader" : "Let a reader click for me";
   $("now").setAttribute("aria-disabled", queue.length !== 1);
   const chips = queue.map((wish) => h("li", {}, status(wish.private), wish.source));
   if (chips.length === 1) chips.push(h("li", { class: "ghost" }, "waits for the next"));
   $("queue").replaceChildren(...(chips.length ? chips : [h("li", { class: "ghost" }, "empty: choose a source")]));
-  $("server").className = runs ? "pill good" : "pill bad";
-  $("server").textContent = runs ? "server running" : "server stopped";
-  $("server").title = url;
-  $("stop").textContent = runs ? "Stop the server" : "Start the server";
   $("warning").textContent = world().knowledge?.warning ? WARNING : "";
 }
 
@@ -161,7 +157,6 @@ $("play").addEventListener("click", () => {
   reader = reader ? null : setInterval(read, PACE);
   draw();
 });
-$("stop").addEventListener("click", () => idle($("stop")) || post(`/${mode}/run_server`, { on: !world().server.runs }, 60));
 $("notice-close").addEventListener("click", () => { refusal = ""; notice(); });
 for (const name of MODES) {
   $(`tab-${name}`).addEventListener("click", () => open(name));

@@ -71,18 +71,18 @@ export function drawSteps(names, world, nothing) {
   $("count").textContent = world.message ? `arrived: “${world.message}”` : "";
   $("steps").replaceChildren(...[...steps].reverse().map((step) => {
     const naive = step.naive.length === names.length ? "everything" : names[step.wanted];
-    return h("tr", step.bytes ? {} : { class: "pending" },
+    return h("tr", {},
       h("td", {}, String(step.step)),
       h("td", {}, status(step.private), step.made_private ? h("span", { title: "asked OFF, made ON: first of a stream, or without a next request" }, "*") : ""),
       h("td", { class: "want", title: names[step.wanted] }, ...(locked.has(step.wanted) ? [padlock(), h("span", { class: "hidden" }, "locked: ")] : []), names[step.wanted]),
-      h("td", { class: "saw" }, squares(step.saw, step.wanted, names), step.times > 1 ? h("small", { title: "the same query was sent again" }, ` ${step.times}×`) : ""),
+      h("td", { class: "saw" }, squares(step.saw, step.wanted, names)),
       h("td", { class: "open", title: naive }, naive),
-      h("td", { class: "number" }, step.bytes ? String(step.bytes) : "pending"),
+      h("td", { class: "number" }, String(step.bytes)),
       h("td", { class: "number since" }, String(step.lag)));
   }));
   const last = steps.at(-1);
   const words = last ? `Step ${last.step}, privacy ${last.private ? "ON" : "OFF"}, wanted ${names[last.wanted]}, ` +
-    (last.bytes ? `the server saw ${last.saw.length} of ${names.length}` : "pending") : "";
+    `the server saw ${last.saw.length} of ${names.length}` : "";
   if ($("log").textContent !== words) $("log").textContent = words;
 }
 

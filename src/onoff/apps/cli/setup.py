@@ -1,0 +1,220 @@
+"""`onoff setup`: one command from a list of feeds to a proxy that can be started."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onoff.apps.cli.options import READ, TOKEN, AsJson, Directory, parse_sources
+from onoff.apps.cli.output import counted, note, print_json
+from onoff.errors import CatalogueError, OnoffError
+from onoff.files import make_directory, write_atomically
+
+if TYPE_CHECKING:
+    from onoff.apps.setup import Setup
+    from onoff.client.feeds import Entry, FoundUrls, Source
+
+# Of the lines that shut a service in, those that the systemd of a user can do without the rights of the system.
+SERVICE = """[Unit]
+Description=onoff proxy, a private door for feed readers
+
+[Service]
+ExecStart={command}
+UMask=0077
+# A step that is under way has five seconds to finish. If it does not, it is finished after the next start.
+TimeoutStopSec=30
+Restart=on-failure
+RestartSec=5
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=READ, epilog="Example: onoff setup feeds.opml")(setup)
+
+
+def setup(
+    feeds: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="LIST",
+            help="OPML, a list with one URL in a line and after it a name (- is stdin), or an onoff server.",
+        ),
+    ] = None,
+    add: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help='Add a source: a URL, or "URL NAME"; several times.')
+    ] = None,
+    remove: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Remove a source; several times.")] = None,
+    chain: Annotated[Path | None, typer.Option(metavar="FILE", help="Your habits; learned if not given.")] = None,
+    sensitive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Sources that are hidden at all times, whether the switch is ON or OFF. Without --chain everything is "
+            "asked for.",
+        ),
+    ] = None,
+    promise: Annotated[
+        str | None, typer.Option(metavar="past|all", help="all asks for everything, always (default: past).")
+    ] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="The port of the proxy (8800).")] = None,
+    directory: Directory = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a list with a URL that cannot be used.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Begin anew, and delete what was set up.")] = False,
+    service: Annotated[bool, typer.Option("--service", help="Write a systemd unit that starts the proxy.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set up `onoff proxy` for a list of feeds or pages: ask for each URL once, and write all it needs.
+
+    A URL that does not answer is left out, and you are told why. Without LIST the options change what is set up, while
+    no proxy runs. The next two requests then ask for everything. The chain is kept as far as queries have shown it. The
+    old journal, with its requests, is deleted.
+    """
+    import asyncio
+
+    from onoff.apps.setup import Setup, default_directory, locked
+    from onoff.client.feeds import FoundUrls
+    from onoff.client.status import chain_of
+
+    place, token = directory or default_directory(), os.environ.get(TOKEN)
+    if feeds is None and not (add or remove or chain or sensitive or promise):  # no other list: the journal stays
+        made = Setup.load(place)
+        if port is not None:
+            made = replace(made, port=port)
+            made.write()
+        _print(made, FoundUrls({}, {}, ()), service, as_json)
+        return
+    if feeds is not None and (add or remove):
+        raise OnoffError("--add and --remove change the list that is set up: leave LIST out")
+    given = None if chain is None else chain_of(chain)
+    with locked(place):
+        if feeds is None:
+            old, found = _change(place, add or [], remove or [])
+        else:
+            old, found = _new(place, feeds, strict, force, token)
+        made, noted = old.changed(found.sources, remove or (), given, promise, parse_sources(sensitive))
+        made = replace(made, port=port or made.port)
+        asyncio.run(made.begin(noted, token))
+    if feeds is None:
+        kept = "begins without a chain" if made.chain is None else "has the chain that was given, or shown by queries"
+        note(f"a new journal {kept}; the old one is deleted, with its requests")
+    _print(made, found, service, as_json)
+
+
+def _change(place: Path, add: list[str], remove: list[str]) -> tuple[Setup, FoundUrls]:
+    """What is set up, and what is found at the URLs to add."""
+    from onoff.apps.setup import Setup
+    from onoff.client.feeds import entry_of
+
+    old = Setup.load(place)
+    if old.server is not None and (add or remove):
+        raise OnoffError(f"{place}: the list is that of {old.server}: set it up with --force to follow it")
+    return old, _ask([entry_of(line, "--add") for line in add], old.sources, strict=True)
+
+
+def _new(place: Path, feeds: str, strict: bool, force: bool, token: str | None) -> tuple[Setup, FoundUrls]:
+    """A set-up for a list, and what is found at its URLs."""
+    from onoff.apps.setup import Setup, has_setup, next_number
+    from onoff.client.feeds import FoundUrls, listed
+
+    if has_setup(place) and not force:
+        raise OnoffError(
+            f"{place}: is set up already: without LIST, --add URL and --remove NAME change its list; --force begins "
+            "anew, and deletes its journal"
+        )
+    if feeds.startswith(("http://", "https://")):
+        return Setup(place, _names(feeds, token), feeds, number=next_number(place)), FoundUrls({}, {}, ())
+    found = _ask(listed(feeds), {}, strict)
+    return Setup(place, found.sources, number=next_number(place)), found
+
+
+def _ask(entries: Sequence[Entry], known: Mapping[str, Source], strict: bool) -> FoundUrls:
+    """Ask for every URL. Raises `CatalogueError` if none is to be left out (`strict`), or if too few are left."""
+    import asyncio
+
+    from onoff.apps.progress import progress
+    from onoff.client.feeds import find_urls
+
+    found = asyncio.run(find_urls(entries, known, bar=progress("asking")))
+    for problem in found.left_out:
+        note(f"left out: {problem}")
+    if found.left_out and strict:
+        raise CatalogueError(f"{counted(len(found.left_out), 'URL')} cannot be used. Nothing was written")
+    if len(known) + len(found.sources) < 2:
+        raise CatalogueError("fewer than 2 sources are left, and nothing can be hidden among them. Nothing was written")
+    return found
+
+
+def _names(server: str, token: str | None) -> dict[str, Source]:
+    """Ask an onoff server for its sources."""
+    import asyncio
+
+    from onoff.client.feeds import Source
+    from onoff.client.transports.onoff import OnoffTransport
+
+    async def ask() -> tuple[str, ...]:
+        transport = OnoffTransport(server, token)
+        try:
+            await transport.connect()
+            return transport.names
+        finally:
+            await transport.close()
+
+    return {name: Source(name) for name in sorted(asyncio.run(ask()))}
+
+
+def _print(made: Setup, found: FoundUrls, service: bool, as_json: bool) -> None:
+    """Print how to start, and what to import."""
+    from onoff.apps.setup import default_directory
+
+    options = ["--directory", str(made.directory.absolute())]
+    commands = [shlex.join(["onoff", "proxy", *(options if made.directory != default_directory() else [])])]
+    if service:
+        _write_service(options)
+        commands = ["systemctl --user daemon-reload", "systemctl --user enable --now onoff-proxy"]
+    if as_json:
+        print_json(found)
+        return
+    for name, url in found.redirected.items():
+        note(f"{name}: {url} leads to {made.sources[name].url}")
+    said = f"{counted(len(made.sources), 'source')}."
+    if made.sensitive and made.promise == "all":
+        said += (
+            f" Everything is asked for, which hides {', '.join(made.sensitive)}, too, until `onoff setup --chain FILE`."
+        )
+    print(f"{said} Start the proxy:", *commands, sep="\n    " if service else " ")
+    print(f"Let your reader import: {made.feeds}")
+
+
+def _write_service(options: list[str]) -> None:
+    """Write a unit for the systemd of the user."""
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    file = home / "systemd" / "user" / "onoff-proxy.service"
+    make_directory(file.parent)
+    program = shutil.which(sys.argv[0]) or shutil.which("onoff") or sys.argv[0]  # the second for `python -m onoff`
+    words = [os.path.abspath(program), "proxy", *options]
+    write_atomically(file, SERVICE.format(command=" ".join(map(_quoted, words))).encode())
+    note(f"{file}: written")
+
+
+def _quoted(word: str) -> str:
+    """A word as systemd reads it: its marks are doubled, or come after a backslash."""
+    word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{word}"'

@@ -1,0 +1,78 @@
+"""What a caller gets: the wanted message of a step, or the failure of its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onoff.client.cache import Member
+from onoff.client.disk import Step
+from onoff.client.transports import FAILURE_SECONDS, fails
+from onoff.errors import SourceError
+
+NOT_HELD = ", which says that it is unchanged, but of another message than is held"
+
+
+@dataclass(frozen=True)
+class Message:
+    """The wanted message. `private` says whether the step was ON, `made_private` that it was asked OFF but made ON.
+
+    `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `status`
+    and `content_type` are those of a web server. `error` is set if it answered something else than 200 for the source;
+    `body` is then what it said. `unchanged`: the server said that this is what the client held already, and it comes
+    from the disk.
+    """
+
+    source: str
+    body: bytes
+    step: int
+    private: bool
+    made_private: bool
+    query: tuple[str, ...]
+    round: int | None
+    error: SourceError | None = None
+    status: int = 200
+    content_type: str | None = None
+    unchanged: bool = False
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], step: Step, member: Member, body: bytes) -> Message:
+        """The wanted message of a finished step, with its `error` set if it is none."""
+        name, error = names[member.source], None
+        if member.status != 200:
+            made = "the request counts as made, with its query"
+            error = _failure(name, step, member.status, made, body, member.content_type)
+        about = member.round, error, member.status, member.content_type
+        return cls(name, body, *_made(names, step), *about, unchanged=member.step != step.step)
+
+    @classmethod
+    def failed(cls, names: tuple[str, ...], step: Step, status: int) -> Message:
+        """The failure of what was wanted in an earlier step. It has no body."""
+        assert step.request is not None, "a request that is late is not erased"
+        name = names[step.request]
+        error = _failure(name, step, status, f"that was in step {step.step}, and no other was made now")
+        return cls(name, b"", *_made(names, step), None, error, status)
+
+    def delivered(self) -> Message:
+        """The message itself, or its error raised."""
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+def failure_end(step: Step) -> float:
+    """Until when what failed in a step is answered from the journal, in seconds since 1970."""
+    return (step.ended or 0.0) + FAILURE_SECONDS
+
+
+def _made(names: tuple[str, ...], step: Step) -> tuple[int, bool, bool, tuple[str, ...]]:
+    return step.step, step.private, step.made_private, tuple(names[i] for i in step.query)
+
+
+def _failure(
+    name: str, step: Step, status: int, made: str, body: bytes = b"", content_type: str | None = None
+) -> SourceError:
+    words = f"the server answered {status} for {name!r}" + (NOT_HELD if status == 304 else "")
+    if status == 504:  # a server's own word, or the client's for one that is silent
+        words = f"the server did not answer for {name!r} (504)"
+    until = failure_end(step) if fails(status) else None
+    return SourceError(f"{words}; {made}", status=status, body=body, content_type=content_type, until=until)

@@ -1,0 +1,96 @@
+"""What keeps the size of a message out of the time of what follows: in which order, in which thread, until which point.
+
+`benchmarks/bench_timing.py` measures what is left; here each precaution is seen at work, so that none is lost unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from clientkit import NAMES, ON
+from onoff.client import play
+from onoff.client.client import EXIT
+from onoff.client.clock import SendClock
+from onoff.client.journal import Journal
+from onoff.client.play import Delivery, play_file
+from onoff.types import quiet
+
+DELAY = 0.02
+
+
+@pytest.fixture
+def world(own):
+    return own
+
+
+def test_play_writes_files_in_a_thread_unsynced_while_the_next_query_leaves(world, monkeypatch):
+    """The first file is not written before the last request is answered."""
+    written, answered = [], threading.Event()
+
+    def write(*_, sync):
+        beside = threading.current_thread() is not threading.main_thread()
+        assert not beside or answered.wait(60)
+        written.append((beside, sync))
+
+    monkeypatch.setattr(play, "write_atomically", write)
+    delivery, items = Delivery(world.directory / "out"), [(name, ON) for name in NAMES[:3]]
+
+    async def run():
+        async with world.client(delay=DELAY) as client:
+            await play_file(client, world.directory / "requests", items, delivery, False, quiet)
+
+    asyncio.run(run())
+    answered.set()
+    assert delivery.close() == []
+    assert written == [(True, False)] * 3
+
+
+def test_a_program_of_one_request_ends_at_a_multiple_of_delays_after_its_step(world, monkeypatch):
+    async def run():
+        async with world.client(delay=DELAY) as client:
+            await client.get("news")
+        return client
+
+    client, slept = asyncio.run(run()), []
+    ended = client.journal.ended
+    monkeypatch.setattr(time, "time", lambda: ended + 2.25 * EXIT * DELAY)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    client.wait_to_exit()
+    assert slept == [pytest.approx(0.75 * EXIT * DELAY, abs=1e-6)]
+
+
+def test_the_first_query_of_a_program_leaves_at_a_point_after_the_end_of_the_one_before(world, monkeypatch):
+    ends, honest = [], SendClock.restart
+    monkeypatch.setattr(SendClock, "restart", lambda self, ended=None: ends.append(ended) or honest(self, ended))
+
+    async def run():
+        async with world.client(delay=DELAY) as client:
+            await client.get("news")
+            return client.journal.ended
+
+    first = asyncio.run(run())
+    before = len(ends)
+    asyncio.run(run())
+    assert ends[0] is None
+    assert ends[before : before + 2] == [first, first]  # before the connection is made, and when the client is open
+
+
+def test_what_is_held_is_read_before_a_query_waits_for_its_point(world, monkeypatch):
+    done = []
+    for kind, name in ((Journal, "read_held"), (SendClock, "after_call")):
+        honest = getattr(kind, name)
+        monkeypatch.setattr(
+            kind, name, lambda *arguments, honest=honest, name=name: done.append(name) or honest(*arguments)
+        )
+
+    async def run():
+        async with world.client(delay=DELAY) as client:
+            for _ in range(2):
+                await client.get("news")
+
+    asyncio.run(run())
+    assert done == ["read_held", "after_call"] * 2
