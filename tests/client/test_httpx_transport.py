@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, planted
-from onoff import Chain, HttpTransport, connect, connect_sync, httpx_transport
+from onoff import Chain, connect, connect_sync, httpx_transport
 from onoff.client import programs
 from onoff.client.queue import AGAIN, NotBegun
 from onoff.client.status import snapshot

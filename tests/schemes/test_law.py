@@ -22,6 +22,11 @@ def test_integer_masses_sum_to_their_total_and_sets_are_distinct(n, sets, seed):
     assert float(law.cost()) == pytest.approx(expected, abs=1e-12)
 
 
+def test_masses_of_nothing_are_the_full_set():
+    law = quantised(np.eye(3, dtype=bool), np.zeros(3), DENOMINATOR)
+    assert (law.sets, law.masses) == (((0, 1, 2),), (DENOMINATOR,))
+
+
 def test_merging_adds_up_and_drops_what_is_empty():
     member = np.array([[1, 0], [1, 0], [0, 1]], dtype=bool)
     sets, mass = merged(member, np.array([1, 2, 0]))

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 from onoff import Chain
+from onoff.audit.bayes import hidden_part
 from onoff.audit.clients import Past
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.model.measures import divergence
@@ -58,10 +59,10 @@ def _state(client, path):
     return client.chain.state_of(path) if path and hasattr(client, "chain") else path[-1]
 
 
-def bits(beliefs, t):
+def bits(beliefs, t, private=True):
     """Bits about what is hidden of step t: before it, by its own query, and by all queries from it on."""
     rows = beliefs.prior, beliefs.before, beliefs.at, beliefs.after
-    prior, before, at, after = (beliefs.hidden(row, t) for row in rows)
+    prior, before, at, after = (hidden_part(row[t], private, beliefs.sensitive) for row in rows)
     return divergence(before, prior), divergence(at, before), divergence(after, before)
 
 

@@ -111,15 +111,17 @@ def attack(
     """
     rules, private = _known(promise, seen), np.array([step.private for step in seen])
     with bar(2 * len(seen)) as advance:
-        views = (private.tolist(), lambda t: _view(seen[t], rules[t]))
-        beliefs = infer(chain, *views, sensitive, advance, start=start)
-    known = None if truth is None else _checked(chain, beliefs, truth)
+        beliefs = infer(chain, len(seen), lambda t: _view(seen[t], rules[t]), sensitive, advance, start=start)
+    known = None if truth is None else np.array(truth, dtype=np.intp)
+    if known is not None and len(known) != len(seen):
+        raise OnoffError(f"the truth has {len(known)} requests, the stream {len(seen)}")
     there = np.array([step.query is not None for step in seen])
     off, closed = there & ~private, beliefs.sensitive
     unknown = [rule is None or (isinstance(rule, Step) and rule.silent) for rule in rules]
     reference = beliefs.prior if promise == "both" else beliefs.before
     hidden = np.flatnonzero(there & (private | bool(closed)))
-    moves = [np.abs(beliefs.hidden(reference - beliefs.after, t)).sum() / 2 for t in hidden.tolist()]
+    change = reference - beliefs.after
+    moves = [np.abs(hidden_part(change[t], private[t], closed)).sum() / 2 for t in hidden.tolist()]
     moved = np.abs(beliefs.some_at - beliefs.some_before).mean()  # 0 if there are no sensitive sources
     # Every factor of M and N is off by less than (|Z| + 8) 2^-53 of itself, and so are the sums of products of them.
     floats = 8 * len(seen) * (len(chain.states) + 8) * 2.0**-53
@@ -166,17 +168,6 @@ def _view(step: Seen, rule: Step | View | None) -> View:
         return NOTHING
     view = rule if isinstance(rule, View) else rule.view(step.query or ())
     return view if step.query is not None else replace(view, chances=NOTHING.chances)
-
-
-def _checked(chain: Chain, beliefs: Beliefs, truth: Sequence[int]) -> NDArray[np.intp]:
-    if len(truth) != len(beliefs.prior):
-        raise OnoffError(f"the truth has {len(truth)} requests, the stream {len(beliefs.prior)}")
-    known = np.array(truth, dtype=np.intp)
-    impossible = np.flatnonzero(beliefs.prior[np.arange(len(known)), known] == 0)
-    if len(impossible):
-        t = int(impossible[0])
-        raise OnoffError(f"the chain calls it impossible that {chain.names[known[t]]!r} was asked for at step {t}")
-    return known
 
 
 def _gain(

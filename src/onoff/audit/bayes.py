@@ -61,7 +61,6 @@ class Beliefs:
     """
 
     sensitive: tuple[int, ...]
-    private: tuple[bool, ...]
     prior: Floats
     before: Floats
     at: Floats
@@ -70,13 +69,9 @@ class Beliefs:
     some_at: Floats
     silent: tuple[int, ...]
 
-    def hidden(self, rows: Floats, t: int) -> Floats:
-        """The law of what is hidden of step t: X_t if it was ON, else which sensitive source it was, or none (last)."""
-        return hidden_part(rows[t], self.private[t], self.sensitive)
-
 
 def hidden_part(row: Floats, private: bool, sensitive: Sequence[int]) -> Floats:
-    """Turn the law of a request into the law of its hidden part, where one last entry stands for all open requests."""
+    """Turn the law of a request into that of its hidden part: for an OFF step, one last entry stands for open ones."""
     if private:
         return row
     return np.append(row[list(sensitive)], np.delete(row, list(sensitive)).sum())
@@ -84,7 +79,7 @@ def hidden_part(row: Floats, private: bool, sensitive: Sequence[int]) -> Floats:
 
 def infer(
     habits: Chain,
-    private: Sequence[bool],
+    steps: int,
     view: Callable[[int], View],
     sensitive: Iterable[int] = (),
     advance: Callable[[], None] = lambda: None,
@@ -92,22 +87,20 @@ def infer(
     client: Chain | None = None,
     start: Floats | None = None,
 ) -> Beliefs:
-    """What a server believes that knows these habits and saw view(t) at every step t.
+    """What a server believes that knows these habits and saw view(t) at each of so many `steps`.
 
     `client` is the chain whose states views speak of, if it is another one; `start` the law of X_0. `view` and
     `advance` are called twice for each step.
     """
     hidden, model = tuple(sorted(set(sensitive))), _model(habits, client or habits)
     law = start_law(habits) if start is None else start / start.sum()
-    alone = _Pass(model, law, len(private), lambda t: NOTHING, hidden)
+    alone = _Pass(model, law, steps, lambda t: NOTHING, hidden)
     alone.forward(lambda: None)
-    found = _Pass(model, law, len(private), view, hidden)
+    found = _Pass(model, law, steps, view, hidden)
     found.forward(advance)
     found.back(advance)
     rows = alone.before, found.before, found.at, found.after
-    return Beliefs(
-        hidden, tuple(map(bool, private)), *rows, found.some_before, found.some_at, tuple(sorted(found.silent))
-    )
+    return Beliefs(hidden, *rows, found.some_before, found.some_at, tuple(sorted(found.silent)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,23 +57,15 @@ def private_runs(steps: int, share: float, length: float, rng: np.random.Generat
 # What one server learns of one person
 
 
-@dataclass(frozen=True)
-class Replay:
-    """A person's requests as a client asks for them: what the queries say, and how many messages they are."""
+def replay(
+    client: Client, chain: Chain, path: Path, private: Sequence[bool], rng: np.random.Generator
+) -> tuple[list[View], int]:
+    """Ask for a person's requests, the first of them ON: return what the queries say, and how many messages they are.
 
-    path: Path
-    private: Sequence[bool]
-    views: list[View]
-    messages: int
-
-
-def replay(client: Client, chain: Chain, path: Path, private: Sequence[bool], rng: np.random.Generator) -> Replay:
-    """Ask for a person's requests, the first of them ON. For want of a next request the last one announces itself.
-
-    The client remembers as much as its `chain` does.
+    The client remembers as much as its `chain` does. For want of a next request the last one announces itself.
     """
-    step, context, state, views, messages = client.on(), 0, int(path[0]), [], 0
-    query: Query = ()
+    step, context, state, query = client.on(), 0, int(path[0]), Query()
+    views, messages = [], 0
     for t, on in enumerate(private):
         if t:
             step = client.on(step, query) if on else client.off(step, query)
@@ -82,24 +74,24 @@ def replay(client: Client, chain: Chain, path: Path, private: Sequence[bool], rn
         query = step.draw(context, int(path[t]), int(path[min(t + 1, len(path) - 1)]), rng)
         views.append(step.view(query))
         messages += len(query)
-    return Replay(path, private, views, messages)
+    return views, messages
 
 
-def score(server: Chain, client: Chain, start: Floats, seen: Replay, hidden: Path) -> Score:
-    """Hold a server's beliefs about the `hidden` steps against the truth, and sum up the figures."""
-    found = infer(server, seen.private, seen.views.__getitem__, client=client, start=start)
+def score(server: Chain, client: Chain, start: Floats, path: Path, views: Sequence[View], hidden: Path) -> Score:
+    """Hold a server's beliefs about the `hidden` steps of a path against the truth, and sum up the figures."""
+    found = infer(server, len(path), views.__getitem__, client=client, start=start)
     if found.silent:
         raise OnoffError(f"step {found.silent[0]}: the server's habits call the query impossible")
-    true = seen.path[hidden]
+    true = path[hidden]
     rows = [table[hidden] for table in (found.prior, found.before, found.after)]
     chances = [row[np.arange(len(true)), true] for row in rows]
     before, after = np.log2(chances[1] / chances[0]), np.log2(chances[2] / chances[1])
     right = [count_hits(row, true) for row in rows]
-    sums: Score = {"requests": len(seen.path), "hidden": len(true), "messages": seen.messages}
-    sums |= {"before": float(before.sum()), "after": float(after.sum()), "bits": float((before + after).sum())}
-    sums |= {"moved": sum(map(divergence, rows[2], rows[1]))}
-    sums |= {"right_prior": right[0], "right_before": right[1], "right": right[2]}
-    return sums
+    return {
+        "before": float(before.sum()), "after": float(after.sum()), "bits": float((before + after).sum()),
+        "moved": sum(map(divergence, rows[2], rows[1])),
+        "right_prior": right[0], "right_before": right[1], "right": right[2],
+    }  # fmt: skip
 
 
 def count_hits(belief: Floats, true: Path) -> float:
@@ -252,7 +244,8 @@ def _attack_one(setting: _Setting, path: Path, rng: np.random.Generator) -> dict
     for name, client, chain in _clients(setting) if len(hidden) else []:
         private = [True] * min(chain.depth, len(path)) + wished[chain.depth :]
         private[-1] |= isinstance(client, Announced)
-        seen = replay(client, chain, path, private, rng)
+        views, messages = replay(client, chain, path, private, rng)
+        counts: Score = {"requests": len(path), "hidden": len(hidden), "messages": messages}
         for server, habits in {OWN: chain, **setting.split.servers}.items():
-            scores[name, server] = score(habits, chain, setting.split.start, seen, hidden)
+            scores[name, server] = counts | score(habits, chain, setting.split.start, path, views, hidden)
     return scores

@@ -151,7 +151,7 @@ def rival_stream(chain: Chain, rival: Rival, log: Log, statuses: Sequence[bool])
     """The stream of a client that is not ours, as the server's log has it."""
     sets = [line.query for line in log if line.stream == rival.stream]
     views = [rival.view(query, private) for query, private in zip(sets, statuses, strict=True)]
-    beliefs = infer(chain, statuses, views.__getitem__)
+    beliefs = infer(chain, len(views), views.__getitem__)
     return Stream(rival.name, None, rival.messages, rival.bytes, beliefs)
 
 

@@ -178,7 +178,7 @@ class Observer(ABC):
         )
 
     def _infer(self, steps: Sequence[PageStep], views: Sequence[View]) -> Beliefs:
-        return infer(self.chain, [step.private for step in steps], views.__getitem__, start=self._habits)
+        return infer(self.chain, len(steps), views.__getitem__, start=self._habits)
 
     def _describe_request(self, step: PageStep, t: int, ours: Beliefs, naive: Beliefs) -> Hidden:
         names, wanted = self.chain.names, step.wanted

@@ -11,7 +11,6 @@ import typer
 from onoff.apps.cli.options import AsJson, Dask, Jobs, parse_lags
 from onoff.apps.cli.output import note, print_json, print_table
 from onoff.errors import OnoffError
-from onoff.schemes import AUTO, listed, tables
 
 if TYPE_CHECKING:
     from onoff import Chain, Plan
@@ -21,6 +20,7 @@ BITS = {  # the figures in bits that are shown for each promise, with their head
     "both": {"bits": "bits"},
     "past": {"before": "before it (not promised)", "after": "at and after it", "moved": "belief moved at and after it"},
 }
+LAGS = 1, 2, 3, 5, 8  # with a plan of their own; each serves up to the next
 SHARES = {"right_prior": "by habits alone", "right_before": "before it", "right": "after all queries"}
 
 
@@ -36,8 +36,6 @@ def people(
     users: Annotated[int, typer.Option(min=2, help="How many people to attack at most.")] = 2000,
     min_length: Annotated[int, typer.Option(min=3, help="Leave shorter sequences out.")] = 6,
     max_length: Annotated[int, typer.Option(min=3, help="Leave longer ones out: they are robots.")] = 200,
-    lags: Annotated[str, typer.Option(help="Lags with a plan of their own; each serves up to the next.")] = "1,2,3,5,8",
-    scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *tables())}.")] = AUTO,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the halves, the statuses and the queries.")] = 1,
     promise: Annotated[str, typer.Option(metavar="both|past", help="The client's promise.")] = "both",
     memory: Annotated[
@@ -63,9 +61,6 @@ def people(
     from onoff.model.chain import Chain
     from onoff.past import PastState
 
-    wanted = parse_lags(lags)
-    if wanted[0] != 1:
-        raise OnoffError(f"--lags {lags}: a plan for lag 1 is needed, and none for lag 0")
     if max_length < min_length:
         raise OnoffError(f"--max-length {max_length} is less than --min-length {min_length}: nothing is left")
     if promise not in BITS:
@@ -75,7 +70,7 @@ def people(
     limits = {"users": users, "min_length": min_length, "max_length": max_length, "seed": seed}
     read = read_sequences(sequences, names)
     parts = split_people(read, given, memory=parse_lags(memory, 1), orders=parse_lags(orders, 1), **limits)
-    plans = [] if promise == "past" else _plans(next(iter(parts.clients.values())), wanted, scheme)
+    plans = [] if promise == "past" else _plans(next(iter(parts.clients.values())))
     engine = PastState.start if promise == "past" else None
     with use_workers(jobs, dask):
         found = audit_people(parts, plans, engine, share=share, run=run, seed=seed, progress=progress)
@@ -89,18 +84,17 @@ def people(
         raise KeyboardInterrupt
 
 
-def _plans(chain: Chain, lags: Sequence[int], scheme: str) -> list[Plan]:
-    """Make one plan with a table for each lag."""
+def _plans(chain: Chain) -> list[Plan]:
+    """Make plans with tables."""
     from onoff import plan
     from onoff.apps.progress import progress
 
     plans = []
-    with progress("plans")(len(lags)) as advance:
-        for lag in lags:
-            plans.append(plan(chain, lag, scheme))
+    with progress("plans")(len(LAGS)) as advance:
+        for lag in LAGS:
+            made = plan(chain, lag)
+            plans.append(made if made.kind == "table" else plan(chain, lag, "comb"))
             advance()
-    if any(made.kind != "table" for made in plans):
-        raise OnoffError(f"the scheme {scheme!r} has no table to attack: choose {listed(AUTO, *tables())}")
     return plans
 
 
