@@ -77,6 +77,7 @@ def streams(
     if promise == "past":
         clients = _past_clients(loaded, hidden, decoys)
     else:
+        loaded.without_memory("the promise `both`")
         given = [_read_plan(file, loaded) for file in plan or []]
         lags = range(1, len(parsed)) if wanted_on else _lags(parsed)
         clients = [_client(name, loaded, lags, given, decoys) for name in _wanted(scheme, given, bool(wanted_on))]
