@@ -134,24 +134,6 @@ def test_a_copy_is_refused(path, tmp_path):
         opened(copy)
 
 
-def test_a_backup_restored_in_place_is_refused(path):
-    journal = opened(path)
-    make_step(journal)
-    journal.close()
-    old = path.read_bytes()
-    journal = opened(path)
-    make_step(journal, request=2)
-    journal.close()
-    path.write_bytes(old)  # the same inode, an older content
-    with pytest.raises(JournalError, match="older than what was last written"):
-        opened(path)
-    path.unlink()
-    opened(path).close()  # starting afresh is allowed: with full-set requests
-    path.write_bytes(old)
-    with pytest.raises(JournalError):
-        opened(path)
-
-
 def database_of_others():
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)")
