@@ -434,11 +434,3 @@ def test_the_command_exits_with_1_and_names_the_witness(store, tmp_path):
     (line,) = (line for line in done.stdout.splitlines() if line.strip().startswith("encoder:"))
     assert "context: last 's" in line
     assert f"{store.path(3)}: verified" in done.stdout
-
-
-@pytest.mark.usefixtures("store")
-@pytest.mark.parametrize("words", [["none", "."], ["chain.json", "none"], ["chain.json", "plans", "--at", "x"]])
-def test_wrong_use_exits_with_2(tmp_path, words):
-    done = call("audit", "plan", *words, cwd=tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.startswith("onoff: error: ")

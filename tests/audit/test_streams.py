@@ -351,19 +351,3 @@ def test_streams_of_a_chain_with_transient_sources_start_anywhere(files):
     assert "the first request may be anything" in run(files, *words).stdout
     [naive] = json.loads(run(files, *words, "--json").stdout)
     assert naive["steps"][-1]["bits"] > 0.5
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("--statuses", "0101"), "first request ON"),
-        (("--statuses", "1x"), "1 for ON and 0 for OFF"),
-        (("--statuses", "10", "--scheme", "decoys", "--decoys", "8"), "fewer than the sources"),
-        (("--statuses", "10", "--sensitive", "1"), "--promise past"),
-        (("--statuses", "10", "--promise", "past", "--scheme", "optimal"), "leave out --scheme"),
-    ],
-)
-def test_options_that_do_not_fit_are_errors(files, options, says):
-    done = run(files, "chain.json", *options)
-    assert done.returncode == 2
-    assert says in done.stderr

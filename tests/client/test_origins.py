@@ -10,11 +10,10 @@ from itertools import pairwise
 import pytest
 
 from clientkit import BODIES, BODY_LIMIT, CHAIN, NAMES, OFF, Told, client_with, faulty
-from hostilekit import ANY_FAULTS
 from onoff import HttpTransport
 from onoff.client.transports import http as connection
 from onoff.client.transports import origins
-from onoff.client.transports.web import BROKEN, SILENT
+from onoff.client.transports.web import SILENT
 from onoff.errors import OnoffError, SourceError
 from ports import free_port
 from recordingserver import Origin, RecordingServer, Reply, reply
@@ -110,22 +109,6 @@ def test_an_origin_that_serves_nothing_of_a_set_is_not_connected_to(servers):
     outcome = servers.outcome(lambda client: client.get("science", "news", OFF), "j", sets=[(0, 2)])
     assert outcome == ("message", BODIES["science"])
     assert [len(server.recording()) for server in servers.both] == [1, 0]
-
-
-@pytest.mark.parametrize(
-    "fault", ["a short length", "above the limit", "no HTTP", "a chunk of words", "a negative length", "nothing"]
-)
-def test_what_one_origin_breaks_is_the_failure_of_its_source_alike_at_both(servers, fault):
-    """It is asked for twice, unless it is too long, whichever source was wanted."""
-    servers.settle()
-    servers.both[RIGHT].respond = faulty(
-        servers.origin, lambda request, _: ANY_FAULTS[fault](BODIES[VICTIM]) if request.path == f"/{VICTIM}" else None
-    )
-    found = servers.watch()
-    assert [each[1:] for each in found] == [found[0][1:]] * len(SET)
-    assert found[0][2] == ["sports", "science", *["weather"] * (1 if fault == "above the limit" else 2), "culture"]
-    for wanted, (outcome, _, _) in zip(SET, found, strict=True):
-        assert outcome[:2] == ((SourceError, BROKEN) if NAMES[wanted] == VICTIM else ("message", BODIES[NAMES[wanted]]))
 
 
 def failed(found):
