@@ -192,25 +192,6 @@ def test_a_changed_list_keeps_the_chain_that_queries_have_shown_and_begins_with_
     assert titles == {"health", "sports", "The Arts", "x"}
 
 
-def test_habits_with_memory_keep_the_states_of_the_sources_that_stay(site, place, tmp_path):
-    states = [(0,), (1,), (2,), (0, 2), (1, 2)]
-    rows = [*PUBLIC.P, [0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]
-    given = Chain(rows, NAMES, [20] * 5, states)
-    given.save(tmp_path / "chain.json")
-    plainly(site, place, "--chain", tmp_path / "chain.json")
-    path = given.simulate(20, np.random.default_rng(1), start=0)
-    assert min(map(len, read(place, [(NAMES[x], False) for x in path]))) < 3
-    known = used_chain(place / "journal-1")
-    assert known.states == given.states
-    setup(place, "--add", f"{site.url}/arts arts", "--remove", "news")
-    made = Setup.load(place)
-    assert made.chain == with_sources(known, ("arts", "health", "sports"))
-    assert made.chain.states == ((0,), (1,), (2,), (1, 2))
-    queries = read(place, [(name, False) for name in [*made.sources] * 8])
-    assert set(queries[:2]) == {("arts", "health", "sports")}
-    assert min(map(len, queries)) < 3
-
-
 def test_the_settings_after_a_change_do_not_depend_on_private_requests(site, tmp_path):
     """Two worlds with the same queries: all that servers see of the carried chain follows from them."""
     written = []

@@ -14,10 +14,9 @@ import pytest
 from clientkit import BODIES, CHAIN, NAMES, planted
 from onoff import Chain, connect, connect_sync, httpx_transport
 from onoff.client import programs
-from onoff.client.queue import AGAIN, NotBegun
 from onoff.client.status import snapshot
 from onoff.client.sync import LoopThread
-from onoff.errors import OnoffError, TransportError, Unavailable
+from onoff.errors import OnoffError, Unavailable
 from recordingserver import RecordingServer, Reply, reply
 
 ON = {"private": True}
@@ -326,28 +325,6 @@ def test_the_projects_of_a_package_index_are_read_by_a_program_from_pypi(world):
 
     assert asyncio.run(read()) == ["alpha-1.0.tar.gz", "beta-1.0.tar.gz"]
     assert [request.path for request in world.server.requests] == [f"/simple/{name}/" for name in projects] * 3
-
-
-def test_a_step_that_failed_is_an_error_of_httpx_and_is_finished_before_the_next_which_is_on(world):
-    async def away(*_):
-        raise Unavailable("the servers did not answer")
-
-    async def whole():
-        client = connect(**settings(world))
-        async with httpx.AsyncClient(transport=httpx_transport(client, private=False)) as http:
-            await http.get(url(world))
-            await http.get(url(world))
-            client.transport.fetch = away
-            for name, cause in (("sports", TransportError), ("weather", NotBegun)):  # the second waits
-                with pytest.raises(httpx.TransportError, match="did not answer") as caught:
-                    await http.get(url(world, name))
-                assert isinstance(caught.value.__cause__, cause)
-                assert str(caught.value).endswith(AGAIN)
-            del client.transport.fetch
-            return await http.get(url(world, "sports"))
-
-    assert asyncio.run(whole()).content == BODIES["sports"]
-    assert steps(world)[2:] == [("sports", False), ("weather", True), ("sports", True)]
 
 
 def test_the_step_of_a_program_that_gives_up_is_made_all_the_same_and_the_next_one_is_on(world):

@@ -126,25 +126,6 @@ def test_the_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
         assert (misfit(true, used, lag) <= bounds[lag - 1] + 1e-11).all()
 
 
-def past_by_definition(true, used, most):
-    """d_t + d_{t-1} for every private request: sums of E eps(X_{s-1}), where X starts there and follows the truth."""
-    eps = np.abs(true.P - used.P).sum(axis=1) / 2
-    means = [np.linalg.matrix_power(true.P, s) @ eps for s in range(most)]
-    sums = [np.zeros(true.n), *np.cumsum(means, axis=0)]
-    return [after + before for before, after in pairwise(sums)]
-
-
-@given(pairs, st.integers(1, 5))
-def test_the_past_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
-    used, other, share = pair
-    true = towards(used, other, share)
-    radii = np.abs(true.P - used.P).sum(axis=1) / 2
-    _, bounds = region.region_bounds(used, radii, most)
-    for exact, bound in zip(past_by_definition(true, used, most), bounds, strict=True):
-        assert (np.minimum(1.0, exact) <= bound + 1e-11).all()
-    assert bounds[0] == pytest.approx(np.minimum(1.0, radii), rel=1e-8)  # the first step has no slack
-
-
 def test_the_bound_of_a_region_is_nearly_reached_where_one_row_differs_that_is_rarely_asked_for():
     """Without its second part, the distance of the laws of the next request, it would be half of that: too little."""
     rows = [
@@ -225,6 +206,7 @@ def test_the_past_bound_of_a_region_of_habits_with_memory_holds_for_those_in_it(
     sums = [np.zeros(len(radii)), *np.cumsum(means, axis=0)]
     for (before, after), bound in zip(pairwise(sums), bounds, strict=True):
         assert (np.minimum(1.0, after + before) <= bound + 1e-11).all()
+    assert bounds[0] == pytest.approx(np.minimum(1.0, radii), rel=1e-8)  # the first step has no slack
 
 
 def test_with_more_states_a_chain_of_as_many_requests_lasts_for_fewer():
