@@ -20,12 +20,11 @@ import pytest
 import onoff.apps.setup as directory_of
 from clikit import COMMANDS, call, interrupt
 from onoff import Chain
-from onoff.apps.setup import Setup, locked
+from onoff.apps.setup import Setup, locked, with_sources
 from onoff.client.feeds import listed
 from onoff.client.status import account, snapshot, used_chain
 from onoff.errors import Unavailable
 from onoff.files import write_atomically
-from onoff.model.sources import with_sources
 from onoff.past.habits import requests_needed
 from ports import free_port
 from proxykit import ONOFF, PlainOrigin, proxied

@@ -323,7 +323,8 @@ def test_play_says_nothing_of_a_message_before_the_connection_is_closed(chain_fi
         closed.append(True)
 
     monkeypatch.setattr(HttpTransport, "close", close)
-    monkeypatch.setattr("onoff.apps.cli.read.note", lambda words: said.append((words, bool(closed))))
+    for module in ("read", "output"):
+        monkeypatch.setattr(f"onoff.apps.cli.{module}.note", lambda words: said.append((words, bool(closed))))
     common = ["--journal", tmp_path / "j", "--plans", plans, "--chain", chain_file, "--delay", "0", "--no-background"]
     with PlainOrigin(tmp_path / "files") as origin:
         urls = {name: f"{origin.url}/{number}" for number, name in enumerate(NAMES)}

@@ -20,8 +20,9 @@ import pytest
 from clientkit import answer_of
 from onoff import Chain
 from onoff.client import journal as journal_module
+from onoff.client.cache import read_messages
 from onoff.client.disk import connect_to_read
-from onoff.client.journal import Journal, read_messages
+from onoff.client.journal import Journal
 from onoff.client.protocol import Begun, Pending, State, begin_both, finish
 from onoff.client.status import Totals, snapshot
 from onoff.client.transports import Answer, Content
