@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pty
 import random
 import re
 import shlex
 import shutil
 import subprocess
 import urllib.request
-from contextlib import closing, suppress
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
 import onoff.apps.setup as directory_of
-from clikit import COMMANDS, call, interrupt
+from clikit import COMMANDS, call
 from onoff import Chain
 from onoff.apps.setup import Setup, locked, with_sources
 from onoff.client.feeds import listed
@@ -28,7 +27,7 @@ from onoff.files import write_atomically
 from onoff.past.habits import requests_needed
 from ports import free_port
 from proxykit import ONOFF, PlainOrigin, proxied
-from recordingserver import OnoffOrigin, RecordingServer, Reply, reply
+from recordingserver import OnoffOrigin, RecordingServer, reply
 
 NAMES = ("health", "news", "sports")
 TITLES = {"health": 'Health & "you"', "news": "News: 24h", "sports": "Sports"}
@@ -242,14 +241,6 @@ def test_a_chain_that_is_used_by_a_pending_query_alone_is_learned_anew(site, pla
     assert used_chain(place / "journal-1") is None
 
 
-def test_a_chain_from_before_the_habits_were_learned_anew_is_not_taken_over(site, place):
-    plainly(site, place)
-    learn(place)
-    assert used_chain(place / "journal-1") is not None
-    read(place, [("news", False)], relearn=True)
-    assert used_chain(place / "journal-1") is None
-
-
 def test_where_everything_is_asked_for_it_still_is_after_a_change(site, place):
     """A person may have gone ON while habits were learned: only a person begins to learn again."""
     plainly(site, place)
@@ -371,20 +362,6 @@ def test_a_change_that_is_stopped_has_not_been_made_or_is_completed_by_the_next_
     assert len(listed(place / "feeds.opml")) == len(made.sources)
     assert journals(place) == [made.journal.name]
     setup(place, "--promise", "all")  # what was left behind is in nobody's way
-
-
-def test_ctrl_c_while_the_urls_are_asked_for_leaves_nothing(tmp_path):
-    with RecordingServer(lambda one: Reply([60.0]) if one.path == "/c" else reply(b"")) as server:
-        (tmp_path / "list").write_text("".join(f"{server.url}/{name}\n" for name in "abcd"))
-        main, side = pty.openpty()
-        command = [str(ONOFF), "setup", str(tmp_path / "list"), "--directory", str(tmp_path / "made")]
-        process = subprocess.Popen(command, stderr=side, text=True)
-        os.close(side)
-        with closing(os.fdopen(main, "rb")) as terminal:
-            shown = interrupt(process, terminal.fileno(), rb"asking.*2/4")  # the bar
-        assert process.wait(60) == 130
-    assert b"onoff: stopped" in shown
-    assert not (tmp_path / "made").exists()
 
 
 def test_a_service_starts_this_proxy_from_anywhere(site, tmp_path, monkeypatch):

@@ -10,9 +10,8 @@ import asyncio
 import pytest
 
 import onoff.client.journal
-from clientkit import CHAIN, NAMES, OFF, Told, client_with, faulty
+from clientkit import NAMES, OFF, faulty
 from hostilekit import OWN_FAULTS, REFUSALS, SET, VICTIM, check_resumed, settle, watch_alike
-from onoff.client.transports.web import HttpTransport
 from onoff.errors import ChainError, JournalError, RefusedByServer, SourceError, Unavailable
 from onoff.wire import Catalogue
 from recordingserver import Reply, reply
@@ -124,15 +123,6 @@ def test_a_changed_catalogue_gets_an_error_and_never_a_query(own, change, pendin
 def test_what_is_not_a_catalogue_gets_an_error_and_never_a_query(own, document):
     own.server.respond = lambda request: reply(document)
     attempt(own, RefusedByServer)
-
-
-def test_changed_urls_get_an_error_and_never_a_query(any_origin):
-    world = any_origin
-    assert world.outcome(lambda client: client.get("news")) == ("message",)
-    urls = world.origin.urls(world.server)
-    for changed in ({**urls, "news": world.server.url + "/other"}, dict(reversed(urls.items()))):
-        client = client_with(CHAIN, HttpTransport(changed), world.directory / "journal", Told(CHAIN, [SET]))
-        attempt(world, JournalError, client, "another list of sources")
 
 
 # Journals.

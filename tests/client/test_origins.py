@@ -140,16 +140,6 @@ def test_an_origin_that_hangs_is_left_out_of_the_round_and_the_others_arrive(ser
     assert found[0][2] == ["sports", "science", "culture", "sports"]
 
 
-def test_an_origin_that_trickles_has_its_share_of_the_time_and_no_more(servers):
-    servers.settle()
-    servers.both[RIGHT].respond = lambda _: Reply([b"HTTP/1.1 200 OK\r\n", *[b"X: y\r\n", 0.05] * 1000])
-    began = time.monotonic()
-    found = servers.watch(wanted=SET[:2], deadline=0.6, attempts=1)
-    assert failed(found) == {"sports"}
-    assert found[0][2] == found[1][2] == ["sports", "science", "culture"]
-    assert time.monotonic() - began < 2 * 0.6
-
-
 def test_an_origin_that_was_silent_is_asked_once_for_a_number_of_steps_and_then_as_before(servers, monkeypatch, caplog):
     monkeypatch.setattr(origins, "SHORT", 0.1)
     monkeypatch.setattr(origins, "SHORT_STEPS", 2)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff import Chain, OnoffError
+from onoff import Chain
 from onoff.errors import ChainError, NotUnique
 from onoff.testing import chains, tiny_entries
 
@@ -257,16 +257,6 @@ def test_a_missing_file_and_a_bad_ending(tmp_path):
     with pytest.raises(ChainError, match=r"nowhere/chain.csv: cannot be written \(no such file"):
         Chain(GOOD).save(tmp_path / "nowhere" / "chain.csv")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_errors_of_a_loaded_chain_carry_the_row_and_the_value(tmp_path):
-    file = tmp_path / "chain.csv"
-    file.write_text("a,b\n0.5,0.5\n0.5,0.25\n")
-    with pytest.raises(ChainError, match=r"chain.csv: row 1 \('b'\) sums to 0.75") as caught:
-        Chain.load(file)
-    assert (caught.value.row, caught.value.value) == (1, 0.75)
-    assert isinstance(caught.value, OnoffError)
-    assert isinstance(caught.value, ValueError)
 
 
 @pytest.mark.parametrize("text", ["\na,b\n\n0.5,0.5\n0.25,0.75\n\n", "\ufeffa,b\r\n0.5,0.5\r\n.25,75e-2\r\n"])
