@@ -18,7 +18,7 @@ import typer
 from clikit import call, interrupt
 from onoff import Chain
 from onoff.apps.cli.options import parse_lags
-from onoff.apps.signals import interrupt_on_signals
+from onoff.apps.terminal import interrupt_on_signals
 
 ONOFF = Path(sys.executable).with_name("onoff")
 

@@ -85,7 +85,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
 
 
 def test_without_a_terminal_lines_tell_how_far_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("onoff.apps.progress.EVERY", 0.01)
+    monkeypatch.setattr("onoff.apps.terminal.EVERY", 0.01)
     chain = tmp_path / "chain.json"
     Chain(np.random.default_rng(2).dirichlet(np.ones(12), 12)).save(chain)
     for words, line in (

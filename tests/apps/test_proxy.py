@@ -304,19 +304,6 @@ def test_the_switch_stays_as_it_was_when_the_habits_are_known_and_is_off_when_th
     assert asyncio.run(run()) == (False, False, "learn")
 
 
-def test_the_header_of_a_proxy_whose_fuse_has_blown_says_so(world):
-    async def run():
-        async with proxied(client_with(None, world.transport(), world.directory / "j", delay=0.001)) as (http, _):
-            for number in range(51):
-                await http.get(f"/{NAMES[(number * number) % 5]}")
-            for number in range(60):
-                answer = await http.get(f"/{NAMES[number % 5]}")
-            return answer.headers["onoff-privacy"]
-
-    found = asyncio.run(run())
-    assert re.fullmatch(r"past; all; requests do not follow the chain \([0-9.]+ bits a request\); see /", found)
-
-
 def test_a_failed_request_does_not_end_the_learning(world):
     """Afterwards one request would be made ON, which is for queries that are drawn with a chain."""
 

@@ -138,8 +138,8 @@ def proxy(tmp_path):
     matrix = [[0.75 if y == (x + 1) % 6 else 0.05 for y in range(6)] for x in range(6)]
     with RecordingServer(lambda _: reply(b"x" * 1000)) as server:
         urls = {name: f"{server.url}/{number}" for number, name in enumerate(FEEDS)}
-        options = ("--sensitive", "sports", "--off")
-        with ProxyProcess(tmp_path, urls, Chain(matrix, FEEDS), *options) as running:
+        chain = Chain(matrix, FEEDS)
+        with ProxyProcess(tmp_path, urls, chain, "--off", sensitive=("sports",)) as running:
             for name in ("health", "culture", "health", FEEDS[1], LONG, "sports", "culture"):
                 assert httpx.get(f"{running.url}/{quote(name, safe='')}", timeout=60).status_code == 200
             yield running

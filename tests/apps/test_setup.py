@@ -20,12 +20,11 @@ import pytest
 import onoff.apps.setup as directory_of
 from clikit import COMMANDS, call, interrupt
 from onoff import Chain
-from onoff.apps.setup import Setup, locked
+from onoff.apps.setup import Setup, locked, with_sources
 from onoff.client.feeds import listed
 from onoff.client.status import account, snapshot, used_chain
 from onoff.errors import OnoffError
 from onoff.files import write_atomically
-from onoff.model.sources import with_sources
 from onoff.past.habits import requests_needed
 from ports import free_port
 from proxykit import ONOFF, PlainOrigin, proxied
@@ -168,15 +167,6 @@ def test_a_directory_that_is_set_up_is_set_up_again_by_force_alone(site, place):
     (place / "settings.json").write_text("{}")
     assert "settings.json: cannot be used" in refused(place)
     setup(place, site.list, "--force")
-
-
-def test_everything_is_asked_for_until_habits_are_known_and_then_the_promise_is_past(site, place):
-    plainly(site, place)
-    queries = read(place, [(name, False) for name in [*OPEN, *NAMES * 4]])
-    assert set(queries[: len(OPEN)]) == {NAMES}
-    assert min(map(len, queries)) < 3
-    assert snapshot(Setup.load(place).journal).promise == "past"
-    assert read(place, [("sports", True)]) == [NAMES]
 
 
 def test_a_changed_list_keeps_the_chain_that_queries_have_shown_and_begins_with_full_sets(site, place):
@@ -334,13 +324,6 @@ def test_sensitive_sources_are_hidden_by_all_until_a_chain_comes_and_from_its_fi
     setup(place, "--remove", "health")
     made = Setup.load(place)
     assert (made.sensitive, made.chain.names) == (("news",), ("news", "sports"))
-
-
-def test_sensitive_sources_and_a_chain_may_be_named_at_once(site, place, tmp_path):
-    PUBLIC.save(tmp_path / "chain.json")
-    plainly(site, place, "--sensitive", "health", "--chain", tmp_path / "chain.json")
-    found = snapshot(Setup.load(place).journal)
-    assert (found.promise, found.sensitive) == ("past", (0,))
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,18 @@ def test_a_chain_that_is_fitted_again_to_the_same_rows_is_noted_with_its_new_wei
     assert weights == {0: [10, 10], 23: [20, 20], 43: [30, 30]}
 
 
+def test_a_chain_with_memory_is_fitted_again_state_by_state(tmp_path):
+    """The states stay; transitions are counted where queries of one source have made the state known."""
+    rows = [[0.8, 0.2], [0.3, 0.7], [0.9, 0.1], [0.2, 0.8], [0.8, 0.2], [0.3, 0.7]]
+    states = [(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1)]
+    known = Chain(rows, states=states, weight=np.full(6, 20.0))
+    made = life(tmp_path, "past", chain=known, sensitive=(), private=0.02, seed=3).live(400)
+    for found in (made.audit(), made.audit(record=None, engine=made.engine())):
+        assert (found.findings, found.unchecked) == ((), ())
+    assert [len(chain.P) for chain in made.chains().values()] == [6] * len(made.chains())
+    assert len(made.chains()) > 1
+
+
 SINGLE = 2  # of streams with this seed the first OFF query has one source
 
 

@@ -21,9 +21,9 @@ from onoff.client import promises
 from oracles import random_chain
 from pastkit import habits
 from replaykit import CHAIN, CheapestPlan, life, race, write_lines
-from sampling import IN_CI
+from sampling import LONG
 
-HONEST = 60 if IN_CI else 6  # streams of each promise
+HONEST = 60 if LONG else 6  # streams of each promise, and of habits with memory
 MODES = {
     "both": [{}, {"first_ever": True}, {"planner": CheapestPlan(race())}, {"cache": 0}, {"private": 0.6}],
     "past": [{}, {"sensitive": ()}, {"private": 0.0}, {"cache": 60}, {"chain": random_chain("sparse", 5, 2)}],

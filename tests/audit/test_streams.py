@@ -28,6 +28,7 @@ from onoff.past import PastState
 from onoff.plans.table import TablePlan
 from onoff.testing import chains
 from oracles import from_fractions, random_chain
+from pastkit import habits
 from sampling import examples
 
 READER = Path(__file__).parents[2] / "examples" / "reader.csv"
@@ -357,6 +358,8 @@ def test_streams_of_a_chain_with_transient_sources_start_anywhere(files):
     ("options", "says"),
     [
         (("--statuses", "0101"), "first request ON"),
+        (("memory.json", "--statuses", "110"), "the promise `both` needs a Markov chain"),
+        (("memory.json", "--statuses", "10", "--promise", "past"), "first 2 requests ON"),
         (("--statuses", "1x"), "1 for ON and 0 for OFF"),
         (("--statuses", "10", "--scheme", "decoys", "--decoys", "8"), "fewer than the sources"),
         (("--statuses", "10", "--sensitive", "1"), "--promise past"),
@@ -364,6 +367,7 @@ def test_streams_of_a_chain_with_transient_sources_start_anywhere(files):
     ],
 )
 def test_options_that_do_not_fit_are_errors(files, options, says):
-    done = run(files, "chain.json", *options)
+    habits(2, 2, 1, full=True).save(files / "memory.json")
+    done = run(files, *(() if options[0].endswith("json") else ("chain.json",)), *options)
     assert done.returncode == 2
     assert says in done.stderr

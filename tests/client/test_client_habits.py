@@ -148,20 +148,6 @@ def test_a_pending_request_is_finished_by_the_next_process(tmp_path):
             assert client.habits.noted == 1
 
 
-def test_a_chain_can_be_fitted_to_a_journal_in_which_nothing_is_private(tmp_path):
-    """Weather and culture were never asked for; the order is that of the URLs."""
-    wanted = ["sports", "news", "science"] * 16
-    with scene("any", tmp_path) as world, reader(world) as client:
-        learn(client, wanted)
-    fitted = onoff.fit(tmp_path / "habits")
-    assert fitted.chain.names == NAMES
-    assert fitted.counts.sum() == 47
-    assert not fitted.counts[3].any()
-    assert fitted.chain.weight == pytest.approx(np.full(5, 47 / 5 + 5 * fitted.report.smoothing))  # tells no counts
-    with pytest.raises(LogError, match="--gap means nothing"):
-        onoff.fit(tmp_path / "habits", gap=60)
-
-
 # Habits with memory
 
 STATES = [*((x,) for x in range(5)), (0, 1), (1, 1), (2, 0)]

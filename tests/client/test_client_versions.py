@@ -30,8 +30,7 @@ from clientkit import (
 from onoff.client.client import Client
 from onoff.client.journal import Journal
 from onoff.errors import JournalError, SourceError, Unavailable
-from onoff.server.parse import parse_query
-from onoff.wire import Frame, Unchanged
+from onoff.wire import Frame, Unchanged, parse_query
 from recordingserver import Reply, VersionedOrigin, reply
 from sampling import in_turn
 

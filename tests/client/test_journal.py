@@ -20,8 +20,9 @@ import pytest
 from clientkit import answer_of
 from onoff import Chain
 from onoff.client import journal as journal_module
+from onoff.client.cache import read_messages
 from onoff.client.disk import connect_to_read
-from onoff.client.journal import Journal, read_messages
+from onoff.client.journal import Journal
 from onoff.client.protocol import Begun, Pending, State, begin_both, finish
 from onoff.client.status import Totals, snapshot
 from onoff.client.transports import Answer, Content
@@ -131,24 +132,6 @@ def test_a_copy_is_refused(path, tmp_path):
     shutil.copy2(path, copy)
     with pytest.raises(JournalError, match="copy or a restored backup"):
         opened(copy)
-
-
-def test_a_backup_restored_in_place_is_refused(path):
-    journal = opened(path)
-    make_step(journal)
-    journal.close()
-    old = path.read_bytes()
-    journal = opened(path)
-    make_step(journal, request=2)
-    journal.close()
-    path.write_bytes(old)  # the same inode, an older content
-    with pytest.raises(JournalError, match="older than what was last written"):
-        opened(path)
-    path.unlink()
-    opened(path).close()  # starting afresh is allowed: with full-set requests
-    path.write_bytes(old)
-    with pytest.raises(JournalError):
-        opened(path)
 
 
 def database_of_others():

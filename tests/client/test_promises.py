@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 
-from clientkit import BODIES, NAMES, OFF, ON, scene
+from clientkit import BODIES, NAMES, OFF, ON
 from clikit import call
 from onoff import Chain, connect, files
 from onoff.client import promises
@@ -37,7 +37,6 @@ from onoff.past import PastState
 from oracles import random_chain
 
 CHAIN = Chain(random_chain("dense", 5, 3).P, NAMES)
-SMALL = Chain(random_chain("dense", 3, 1).P, NAMES[:3])
 STATUSES = [ON, ON, OFF, OFF, OFF, ON, OFF, OFF]
 READ = [NAMES[i % 5] for i in range(len(STATUSES))]
 
@@ -149,27 +148,6 @@ def test_a_request_that_the_chain_calls_impossible_changes_nothing(own):
 
 
 # What is prepared between requests.
-
-
-def test_what_is_prepared_is_bit_for_bit_the_same_whatever_was_wanted(own):
-    """Law, encoders and rows after the same queries, from clients that asked for different things."""
-    laws, asked = {}, {}
-    small = {name: BODIES[name] for name in NAMES[:3]}
-    with scene("own", own.directory / "small", small) as world:
-        (own.directory / "small").mkdir(exist_ok=True)
-        for i in range(30):
-            items = [(NAMES[i % 3], ON), (NAMES[i // 3 % 3], OFF), (NAMES[i // 9 % 3], OFF), (NAMES[i % 2], OFF)]
-            file, kept = world.directory / f"record{i}", world.directory / f"journal{i}"
-            read(world, items, f"journal{i}", SMALL, first_ever=True, record=file, sensitive=["sports"])
-            queries = queries_of(kept)
-            for line in map(json.loads, file.read_text().splitlines()):
-                del line["stream"]
-                key = tuple(queries[: line["step"]])
-                laws.setdefault(key, set()).add(json.dumps(line))
-                asked.setdefault(key, set()).add(tuple(items[: line["step"]]))
-            laws.setdefault(tuple(queries), set()).add(json.dumps(snapshot(kept).public))
-    assert all(len(found) == 1 for found in laws.values())
-    assert sum(len(different) > 1 for different in asked.values()) >= 3
 
 
 def test_the_source_is_looked_at_only_when_the_step_is_prepared(own, monkeypatch):

@@ -18,6 +18,7 @@ import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -41,10 +42,10 @@ async def proxied(client: Client, longest: int = LONGEST) -> AsyncIterator[tuple
             yield http, queue
 
 
-def set_up(directory: Path, urls: Mapping[str, str], chain: Chain | None, port: int = PORT) -> Setup:
+def set_up(directory: Path, urls: Mapping[str, str], chain: Chain | None, port: int = PORT, **more: Any) -> Setup:
     """What `onoff setup` writes for these URLs, which are not asked for. The proxy makes the journal."""
     directory.mkdir()
-    made = Setup(directory, {name: Source(name, url) for name, url in urls.items()}, chain=chain, port=port)
+    made = Setup(directory, {name: Source(name, url) for name, url in urls.items()}, chain=chain, port=port, **more)
     made.write()
     return made
 
@@ -52,8 +53,10 @@ def set_up(directory: Path, urls: Mapping[str, str], chain: Chain | None, port: 
 class ProxyProcess:
     """`onoff proxy` on a free port, which stays the same when it is started again."""
 
-    def __init__(self, directory: Path, urls: Mapping[str, str], chain: Chain | None, *options: str) -> None:
-        made = set_up(directory / "proxy", urls, chain, free_port())
+    def __init__(
+        self, directory: Path, urls: Mapping[str, str], chain: Chain | None, *options: str, **more: Any
+    ) -> None:
+        made = set_up(directory / "proxy", urls, chain, free_port(), **more)
         self.directory, self.port, self.journal = directory, made.port, made.journal
         self.stderr_file = directory / "proxy.err"
         self.command = [str(ONOFF), "proxy", "--directory", str(made.directory), "--delay", "0.01", *options]

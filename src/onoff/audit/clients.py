@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import combinations, product
 from math import comb
 from typing import TYPE_CHECKING, Any
@@ -50,8 +50,9 @@ class Step:
 
     encoder(context, next)[x, i] are the units of the request x on sets[i]: the client asks for sets[i] with probability
     units / (sum of the row x). It is None for an impossible context. It depends on the `nexts` next requests, or on
-    none of them if that is 1. `law` and `rounding` are what the client states: the law of the query in every
-    context, up to a total variation. `since` is the sum of the roundings since the last ON step, of the promise `past`.
+    none of them if that is 1. chances(i) is p(sets[i] | context, request, next), if there is a faster way than by the
+    encoders. `law` and `rounding` are what the client states: the law of the query in every context, up to a total
+    variation. `since` is the sum of the roundings since the last ON step, of the promise `past`.
     """
 
     lag: int
@@ -60,6 +61,7 @@ class Step:
     contexts: int = 1
     comes: Contexts | None = None
     nexts: int = 1
+    chances: Callable[[int], Floats] | None = None
     rounding: float = 0.0
     law: Law | None = None
     since: float = 0.0
@@ -70,30 +72,18 @@ class Step:
         """True if its chances are not known, and queries say nothing."""
         return not self.sets
 
-    @cached_property
-    def _columns(self) -> dict[int, Floats]:
-        """The chances of sets that were looked at."""
-        return {}
-
     def view(self, query: Query) -> View:
         """What the query says; nothing is possible if the step does not have it."""
         chances = NOTHING.chances if self.silent else np.zeros((1, 1, 1))
         if query in self.sets:
-            index = self.sets.index(query)
-            if index not in self._columns:
-                self._columns[index] = self._column(index)
-            chances = self._columns[index]
+            chances = (self.chances or self._column)(self.sets.index(query))
         return View(chances, self.contexts, self.comes)
 
     def _column(self, index: int) -> Floats:
-        """[context, request, next]: how likely the client asks for this set."""
-        tables = {pair: self.encoder(*pair) for pair in product(range(self.contexts), range(self.nexts))}
-        n = next((len(units) for units in tables.values() if units is not None), 1)
-        chances = np.zeros((self.contexts, n, self.nexts))
-        for (context, following), units in tables.items():
-            if units is not None:
-                chances[context, :, following] = units[:, index] / np.maximum(units.sum(axis=1), 1)
-        return chances
+        tables = [self.encoder(context, 0) for context in range(self.contexts)]
+        n = next((len(units) for units in tables if units is not None), 1)
+        rows = [np.zeros(n) if u is None else u[:, index] / np.maximum(u.sum(axis=1), 1) for u in tables]
+        return np.array(rows)[:, :, None]
 
     def draw(self, context: int, request: int, following: int, rng: np.random.Generator) -> Query:
         """Draw a query as a client in this context does."""
@@ -189,8 +179,7 @@ class Announced:
     def __init__(self, n: int, plans: Sequence[Any], name: str = "both") -> None:
         self.n, self.plans, self.name = n, plans, name
         self._on, self.step = Everything(n).on(), cache(self._step)
-        sets = max([1, *(len(plan.sets) for plan in plans if has_table(plan))])
-        self._units = lru_cache(maxsize=max(1, KEPT // (8 * n * sets)))(_units)
+        self._columns = lru_cache(maxsize=KEPT // 2**22)(partial(_columns, n))
 
     def on(self, before: Step | None = None, query: Query = ()) -> Step:  # noqa: ARG002
         return self._on
@@ -202,7 +191,12 @@ class Announced:
         """The step at a lag with this plan."""
         comes = np.arange(self.n)[None] if lag == 1 else np.broadcast_to(np.arange(self.n)[:, None], (self.n, self.n))
         sets, rounding = plan.sets if has_table(plan) else (), plan.rounding_at(lag)
-        return Step(lag, sets, partial(self._units, plan, lag), self.n, comes, self.n, rounding)
+        chances = partial(self._chances, plan, lag)
+        return Step(lag, sets, partial(_units, plan, lag), self.n, comes, self.n, chances, rounding)
+
+    def _chances(self, plan: Any, lag: int, index: int) -> Floats:
+        cube: Floats = self._columns(plan, lag)[:, [index]].toarray().reshape(self.n, self.n, self.n)
+        return cube.transpose(0, 2, 1)
 
 
 def _units(plan: Any, lag: int, last: int, following: int) -> Units | None:
@@ -211,6 +205,18 @@ def _units(plan: Any, lag: int, last: int, following: int) -> Units | None:
         units: Units = plan.encoder(last, following, lag).toarray()
         return units
     return None
+
+
+def _columns(n: int, plan: Any, lag: int) -> Any:
+    """All encoders of a plan at a lag below each other, as probabilities: row (last, next, request), column the set."""
+    from scipy.sparse import csr_array, vstack
+
+    blocks = []
+    for last, following in product(range(n), repeat=2):
+        units = _units(plan, lag, last, following)
+        units = np.zeros((n, len(plan.sets)), dtype=np.int64) if units is None else units
+        blocks.append(csr_array(units / np.maximum(units.sum(axis=1, keepdims=True), 1)))
+    return vstack(blocks, format="csc")
 
 
 # The promise `past`

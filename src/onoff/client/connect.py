@@ -77,7 +77,8 @@ class Settings:
     not answer by then has failed. `user_agent` is what web servers are told of the client ("onoff"). Queries leave at
     points in time that are `delay` seconds apart. A new journal makes its first two requests ON, since the first may
     repeat one whose query went out before. Say `first_ever` only if this reader has never asked for these sources with
-    another journal: then one is enough. `randbelow` is where random numbers come from.
+    another journal: then one is enough. Habits with memory need one more for each further request that they remember.
+    `randbelow` is where random numbers come from.
     """
 
     chain: Chain | str | Path | None = field(default=None, kw_only=False)

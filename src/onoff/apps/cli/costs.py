@@ -14,7 +14,7 @@ import typer
 
 from onoff.apps.cli.options import PLAN, AsJson, Dask, Jobs, parse_lags, parse_sources
 from onoff.apps.cli.output import note, print_json, print_table
-from onoff.apps.signals import interrupt_on_signals
+from onoff.apps.terminal import interrupt_on_signals, progress
 from onoff.errors import FOUND, OnoffError
 from onoff.schemes import AUTO, SCHEMES, listed
 
@@ -87,7 +87,6 @@ def costs(
     from onoff.apps.day import Habits, compare_day
     from onoff.apps.parallel import use_workers
     from onoff.apps.plots import plot_costs
-    from onoff.apps.progress import progress
     from onoff.client.status import snapshot
     from onoff.logs.journals import is_journal
 

@@ -60,7 +60,7 @@ def streams(
     step, and of the others which sensitive source was asked for, or none. Exit code 1 if a client that promises tells
     more than it states.
     """
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
     from onoff.audit.clients import TooLarge
     from onoff.audit.streams import audit_streams, parse_statuses
     from onoff.model.chain import Chain
@@ -77,6 +77,7 @@ def streams(
     if promise == "past":
         clients = _past_clients(loaded, hidden, decoys)
     else:
+        loaded.without_memory("the promise `both`")
         given = [_read_plan(file, loaded) for file in plan or []]
         lags = range(1, len(parsed)) if wanted_on else _lags(parsed)
         clients = [_client(name, loaded, lags, given, decoys) for name in _wanted(scheme, given, bool(wanted_on))]
@@ -119,7 +120,7 @@ def _past_clients(chain: Chain, hidden: Sequence[int], decoys: int | None) -> li
 
 
 def _client(name: str, chain: Chain, lags: Sequence[int], given: Sequence[Plan], decoys: int | None) -> Client:
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
     from onoff.audit.clients import Announced, Decoys, Everything, Naive
     from onoff.plans.plan import plan
 
