@@ -8,13 +8,14 @@ The outer bound may lie below the optimum by more than that; then the search pro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 import numpy as np
 
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import RowTable
 from onoff.schemes.comb import first_orders, mixed_combs
-from onoff.schemes.flow import Repair
+from onoff.schemes.flow import Repair, in_time
 from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantised
 from onoff.schemes.optimum import Search
 from onoff.schemes.peel import peeled
@@ -35,20 +36,20 @@ COMBS_OF_MANY = 16, 16  # with more contexts than sources, where no law is near 
 SAME = 1e-9  # a row that adds less to the peaks adds nothing
 
 
-def law_for(rows: RowTable, held: int) -> tuple[Law, float]:
+def law_for(rows: RowTable, held: int, deadline: float = inf) -> tuple[Law, float]:
     """A law that is realisable in every row, and a proved lower bound on the cost of all such laws.
 
     The full set is last. Of its units n + `held` are not needed to realise any row: a client gives them to the requests
-    whose flow is less than their probability.
+    whose flow is less than their probability. A deadline changes no law: past it there is none, but a `TimeoutError`.
     """
     n, bound = rows.n, outer_bound(rows)
     if n == 1:
         return everything(1), 1.0
     if rows.groups == 1:
-        return _realised(rows, np.eye(n, dtype=bool), rows.rows[0], held), bound
+        return _realised(rows, np.eye(n, dtype=bool), rows.rows[0], held, deadline), bound
     best = everything(n)
-    for member, mass in _proposals(rows, bound):
-        best = min(best, _realised(rows, member, mass, held), key=Law.cost)
+    for member, mass in _proposals(rows, bound, deadline):
+        best = min(best, _realised(rows, member, mass, held, deadline), key=Law.cost)
         if best.cost() <= bound * (1 + NEAR):
             return best, bound
     if n > MANY or rows.relative_error > NEAR:  # of rows that are so far off no search could prove enough
@@ -56,33 +57,35 @@ def law_for(rows: RowTable, held: int) -> tuple[Law, float]:
     near = NEAR if n <= FEW else ENOUGH_OF_MANY if rows.groups > n else ENOUGH
     for improve in (_improved_for_extremes, _improved) if rows.groups > n else (_improved,):
         if best.cost() > bound * (1 + near):
-            best, proved = improve(rows, best, held)
+            best, proved = improve(rows, best, held, deadline)
             bound = max(bound, proved)
     return best, bound
 
 
-def _improved(rows: RowTable, best: Law, held: int, core: RowTable | None = None) -> tuple[Law, float]:
+def _improved(rows: RowTable, best: Law, held: int, deadline: float, core: RowTable | None = None) -> tuple[Law, float]:
     """A law that is at least as good, by a search for the optimum of the rows, or of a `core` of them; and a bound."""
     search = Search(core or rows, NEAR if rows.n <= FEW else GAP, best)
     for _ in range(ROUNDS):
         if search.done:
             break
-        search.round(np.inf)
+        in_time(deadline)
+        search.round(inf)
     if search.best is not best:
-        found = _realised(rows, search.best.member, search.best.mass / search.best.total, held)
+        found = _realised(rows, search.best.member, search.best.mass / search.best.total, held, deadline)
         best = min(best, found, key=Law.cost)
     return best, search.certificate.bound
 
 
-def _improved_for_extremes(rows: RowTable, best: Law, held: int) -> tuple[Law, float]:
+def _improved_for_extremes(rows: RowTable, best: Law, held: int, deadline: float) -> tuple[Law, float]:
     """A law that is at least as good: that of a few extreme rows, which is soon found, or of more combs."""
     extremes = _extremes(rows)
     if extremes.groups < rows.groups:
-        return _improved(rows, best, held, extremes)
-    return min(best, _realised(rows, *_combed(rows, *COMBS_OF_MANY), held), key=Law.cost), 0.0
+        return _improved(rows, best, held, deadline, extremes)
+    combs = _combed(rows, *COMBS_OF_MANY, deadline)
+    return min(best, _realised(rows, *combs, held, deadline), key=Law.cost), 0.0
 
 
-def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
+def _proposals(rows: RowTable, bound: float, deadline: float) -> Iterator[tuple[Member, Floats]]:
     """Propose laws to be repaired, the quickest first.
 
     Peeling follows combs that would need much repair, if there are few extreme rows. Combs take what peeling leaves.
@@ -90,14 +93,14 @@ def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
     extremes = _extremes(rows)
     peelable = extremes.groups <= PEELED_ROWS
     if not peelable or 4 * extremes.groups > 3 * rows.n:
-        first = _combed(rows, *COMBS)
-        if not peelable or _shortfall(rows, *first) <= NEAR * bound:
+        first = _combed(rows, *COMBS, deadline)
+        if not peelable or _shortfall(rows, *first, deadline) <= NEAR * bound:
             yield first
     if peelable:
         member, mass, rest = peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
         if len(rest):
             left = rest.sum(axis=1, keepdims=True)
-            combs, masses = _combed(RowTable(rest / left, rest > 0), *COMBS_OF_REST)
+            combs, masses = _combed(RowTable(rest / left, rest > 0), *COMBS_OF_REST, deadline)
             member, mass = np.concatenate([member, combs]), np.concatenate([mass, float(left.max()) * masses])
         yield member, mass
 
@@ -121,24 +124,24 @@ def _extremes(rows: RowTable) -> RowTable:
     return RowTable(rows.rows[chosen], rows.possible[chosen])
 
 
-def _shortfall(rows: RowTable, member: Member, mass: Floats) -> float:
+def _shortfall(rows: RowTable, member: Member, mass: Floats, deadline: float) -> float:
     """The messages that repair adds at most."""
-    repair = Repair(quantised(member, mass, DENOMINATOR))
+    repair = Repair(quantised(member, mass, DENOMINATOR), deadline)
     return sum(repair.shortfall(row) for row in rows.rows) / DENOMINATOR
 
 
-def _combed(rows: RowTable, least: int, most: int) -> tuple[Member, Floats]:
+def _combed(rows: RowTable, least: int, most: int, deadline: float) -> tuple[Member, Floats]:
     """Combs of what the rows do not share, and queries of one source for what all rows share."""
     common = rows.rows.min(axis=0)
     left = 1 - float(common.sum())
     apart = RowTable((rows.rows - common) / left, rows.possible)
     count = min(most, max(least, first_orders(apart)))
-    member, mass = mixed_combs(apart, survey(apart).hard, count, count)
+    member, mass = mixed_combs(apart, survey(apart).hard, count, count, deadline=deadline)
     return np.concatenate([np.eye(rows.n, dtype=bool), member]), np.concatenate([common, left * mass])
 
 
-def _realised(rows: RowTable, member: Member, mass: Floats, held: int) -> Law:
+def _realised(rows: RowTable, member: Member, mass: Floats, held: int, deadline: float) -> Law:
     """The repaired law, with the units that are held out."""
-    repair = Repair(quantised(member, mass, DENOMINATOR - rows.n - held))
+    repair = Repair(quantised(member, mass, DENOMINATOR - rows.n - held), deadline)
     repair.fix_all(rows.rows)
     return finished(rows, repair.law, held)

@@ -13,6 +13,7 @@ realisable, at an extra cost of at most the sum of the shortfalls.
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
@@ -143,14 +144,15 @@ def supplies(row: Floats, total: int) -> Units:
 
 
 class Repair:
-    """A law under repair."""
+    """A law under repair, which raises `TimeoutError` once the deadline has passed."""
 
-    def __init__(self, law: Law) -> None:
-        self.law = law
+    def __init__(self, law: Law, deadline: float = math.inf) -> None:
+        self.law, self._deadline = law, deadline
         self._network = Network(law)
 
     def shortfall(self, row: Floats) -> int:
         """The units of the row's supply that the law cannot take."""
+        in_time(self._deadline)
         supply = supplies(row, self.law.total)
         return int(supply.sum()) - self._network.ship(supply)
 
