@@ -9,14 +9,18 @@ So the held versions, which queries name, are a function of earlier queries and 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from onoff.client.disk import Step
 from onoff.client.transports import Content, fails
 from onoff.errors import OnoffError
+from onoff.files import read_rows
 
 CACHE = 64 * 2**20  # bytes, unless told otherwise
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -103,3 +107,21 @@ def store(members: Members, step: int, whole: Mapping[int, Content], limit: int)
         source: member if source in stay or member.version is None else member._replace(version=None)
         for source, member in sorted(after.items())
     }
+
+
+def read_messages(database: sqlite3.Connection, since: int = 0) -> Iterator[tuple[Step, Member, bytes]]:
+    """The finished steps from `since` on whose messages are still on disk, with their wanted members and bodies.
+
+    The newest is there, and those that were not yet put into files.
+    """
+    [noted] = read_rows(database, "meta", "WHERE key = 'unwritten'")
+    for step in map(Step.of_row, read_rows(database, "steps", "WHERE step >= ?", max(since, int(noted["value"])))):
+        source = step.request
+        # In this order: what the client replaces between the two readings is then found twice, and not missed.
+        rows = read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", source)
+        newest = [(Member.of_row(row), row["body"]) for row in rows]
+        rows = read_rows(database, "replaced", "WHERE source = ? AND until > ?", source, step.step)
+        found = [(Member(*json.loads(row["member"])), row["body"]) for row in rows] + newest
+        those = [each for each in found if each[0].step <= step.step]  # the first was there after this step
+        if step.bytes is not None and those:
+            yield step, *those[0]

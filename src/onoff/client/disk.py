@@ -202,3 +202,13 @@ def check_promise(path: Path, made: tuple[str, tuple[int, ...]], promise: str | 
             f"{path}: was made {'for other' if made[1] else 'without'} sensitive sources, and they stay as they are: "
             "leave them out, or name another journal"
         )
+
+
+def check_is_for(path: Path, meta: Mapping[str, str], chain: str, catalogue: str | None) -> None:
+    """Refuse a journal of another chain or catalogue."""
+    for key, value in (("chain", chain), ("catalogue", catalogue)):
+        if value is None or meta[key] == value:
+            continue
+        is_chain = key == "chain" and "note learning" not in meta
+        what = "chain" if is_chain else "list of sources (a catalogue or URLs, in their order)"
+        raise JournalError(f"{path}: belongs to another {what}; {AFRESH}")

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from onoff.client.disk import DamagedError, explained
+from onoff.client.protocol import State
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
 from onoff.past import Habits, PublicState
@@ -138,7 +140,16 @@ def new_state(stage: str, sensitive: Sequence[int]) -> dict[str, Any]:
     return {"habits": habits, "sensitive": list(sensitive), "rows": None}
 
 
-def public_state(chain: Chain, newest: Mapping[str, Any] | None, kept: Mapping[str, Any]) -> PublicState:
-    """The public state that a journal has `kept`, for its `newest` chain, or for the one that it was made with."""
-    chain = chain if newest is None else chain_of_row(newest, chain.names)
-    return PublicState.from_dict(chain, dict(kept))
+def read_public(
+    path: Path, chain: Chain, state: State, kept: Mapping[str, Any], newest: Mapping[str, Any] | None
+) -> PublicState:
+    """The public state that the journal at `path` has `kept`, for its `newest` chain or the one it was made with.
+
+    One that no client writes is damage.
+    """
+    with explained(path):
+        known = chain if newest is None else chain_of_row(newest, chain.names)
+        found = PublicState.from_dict(known, dict(kept))
+        if (found.rows is None) != (state.context is None):
+            raise DamagedError("its rows do not fit its state")
+        return found

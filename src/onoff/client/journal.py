@@ -31,6 +31,7 @@ from onoff.client.disk import (
     VERSION,
     DamagedError,
     Step,
+    check_is_for,
     check_is_journal,
     check_promise,
     connect,
@@ -39,14 +40,14 @@ from onoff.client.disk import (
     read_meta,
     write_row,
 )
-from onoff.client.habits import chain_row, forgotten_row, new_state, public_state, unknown_habits
+from onoff.client.habits import chain_row, forgotten_row, new_state, read_public, unknown_habits
 from onoff.client.laws import numbers_text
 from onoff.client.memory import Memory, parse_keep
 from onoff.client.message import failure_end
 from onoff.client.protocol import Begun, State
 from onoff.client.rollback import RollbackGuard, lock_beside
 from onoff.client.transports import FAILURE_SECONDS, Answer
-from onoff.errors import AFRESH, JournalError, SessionError
+from onoff.errors import JournalError, SessionError
 from onoff.files import read_rows, sync_directory
 from onoff.model.chain import Chain
 from onoff.past import Habits, PublicState
@@ -107,7 +108,7 @@ class Journal:
                 check_is_journal(self.path)
                 self._database = connect(self.path)
                 self._meta = read_meta(self.path, self._database)
-                self._check_is_for(chain, catalogue)
+                check_is_for(self.path, self._meta, chain, catalogue)
                 self.promise, self.sensitive = self._meta["promise"], tuple(json.loads(self._meta["sensitive"]))
                 check_promise(self.path, (self.promise, self.sensitive), promise, sensitive)
                 self._guard.check(self._meta)
@@ -274,9 +275,9 @@ class Journal:
         return step, self._members[step.request]
 
     def messages(self, since: int = 0) -> Iterator[tuple[Step, Member, bytes]]:
-        """As `read_messages`."""
+        """As `cache.read_messages`."""
         with self._open() as database:
-            yield from read_messages(database, since)
+            yield from cache.read_messages(database, since)
 
     def deliver_all(self) -> None:
         """Keep messages until `unwritten` says that they are in files."""
@@ -384,44 +385,6 @@ class Journal:
         self._guard.seal_first(start, meta["identity"])
         os.rename(unfinished, self.path)
         sync_directory(self.path.parent)
-
-    def _check_is_for(self, chain: str, catalogue: str | None) -> None:
-        """Refuse a journal of another chain or catalogue."""
-        for key, value in (("chain", chain), ("catalogue", catalogue)):
-            if value is None or self._meta[key] == value:
-                continue
-            is_chain = key == "chain" and "note learning" not in self._meta
-            what = "chain" if is_chain else "list of sources (a catalogue or URLs, in their order)"
-            raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
-
-
-def read_public(
-    path: Path, chain: Chain, state: State, kept: Mapping[str, Any], newest: Mapping[str, Any] | None
-) -> PublicState:
-    """Read the public state `kept` in the journal at `path`. One that no client writes is damage."""
-    with explained(path):
-        found = public_state(chain, newest, kept)
-        if (found.rows is None) != (state.context is None):
-            raise DamagedError("its rows do not fit its state")
-        return found
-
-
-def read_messages(database: sqlite3.Connection, since: int = 0) -> Iterator[tuple[Step, Member, bytes]]:
-    """Read the finished steps from `since` on whose messages are still on disk, with wanted members and bodies.
-
-    These are the newest step, and those not yet written to files.
-    """
-    [noted] = read_rows(database, "meta", "WHERE key = 'unwritten'")
-    for step in map(Step.of_row, read_rows(database, "steps", "WHERE step >= ?", max(since, int(noted["value"])))):
-        source = step.request
-        # In this order: what the client replaces between the two readings is then found twice, and not missed.
-        rows = read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", source)
-        newest = [(Member.of_row(row), row["body"]) for row in rows]
-        rows = read_rows(database, "replaced", "WHERE source = ? AND until > ?", source, step.step)
-        found = [(Member(*json.loads(row["member"])), row["body"]) for row in rows] + newest
-        those = [each for each in found if each[0].step <= step.step]  # the first was there after this step
-        if step.bytes is not None and those:
-            yield step, *those[0]
 
 
 def _state_text(state: State) -> str:

@@ -14,9 +14,10 @@ from contextlib import closing, suppress
 from itertools import islice, pairwise
 from pathlib import Path
 
+from onoff.client.cache import read_messages
 from onoff.client.client import Client
 from onoff.client.disk import connect_to_read, explained
-from onoff.client.journal import Journal, read_messages
+from onoff.client.journal import Journal
 from onoff.client.memory import Progress
 from onoff.client.message import Message
 from onoff.errors import Announced, ContextError, JournalError, OnoffError, PendingRequest, SourceError

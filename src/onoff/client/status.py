@@ -14,8 +14,7 @@ from typing import Any
 
 from onoff.client.disk import Step as Row
 from onoff.client.disk import check_is_journal, connect_to_read, explained, newest_chain, read_meta
-from onoff.client.habits import HabitsStatus, chain_of_row
-from onoff.client.journal import read_public
+from onoff.client.habits import HabitsStatus, chain_of_row, read_public
 from onoff.client.memory import Memory
 from onoff.client.protocol import State
 from onoff.errors import ChainError, JournalError, OnoffError
@@ -30,7 +29,7 @@ from onoff.plans.planner import Planner
 class Snapshot:
     """The content of a journal, not opened for use: another process may be writing to it.
 
-    `chain` is the fingerprint of the chain that it was made with. `journal.read_public` reads the last two.
+    `chain` is the fingerprint of the chain that it was made with. `habits.read_public` reads the last two.
     """
 
     state: State

@@ -39,7 +39,7 @@ def plan(
 ) -> None:
     """Verify plans from scratch in integers: law, every encoder, draws, cost, rounding. Exit 1 if one is off."""
     from onoff import Chain, Plan
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
     from onoff.audit.plan import audit_plan
 
     lags = parse_lags(at) if at is not None else []
