@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from onoff.apps.day import Day
     from onoff.model.chain import Chain
 
-NUMBER = r"[0-9]*\.?[0-9]+(?:e-?[0-9]+)?"
-
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PLAN, epilog="Example: onoff costs chain.csv --lags 1-5 --plot costs.png")(
@@ -33,13 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def costs(
-    chains: Annotated[list[Path] | None, typer.Argument(metavar="CHAIN", help="Chain files, .json or .csv.")] = None,
-    symmetric: Annotated[
-        list[str] | None, typer.Option(metavar="N:ALPHA,...", help="Also symmetric chains, one for each alpha.")
-    ] = None,
-    dirichlet: Annotated[
-        list[str] | None, typer.Option(metavar="N:CONCENTRATION:SEED", help="Also a random chain with Dirichlet rows.")
-    ] = None,
+    chains: Annotated[list[Path], typer.Argument(metavar="CHAIN...", help="Chain files, .json or .csv.")],
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-10, or 1,2,5.")] = "1-10",
     promise: Annotated[
         list[str] | None, typer.Option(metavar="past|both", help="The promise, past if not given; once for each.")
@@ -62,7 +53,7 @@ def costs(
     streams: Annotated[int, typer.Option(min=2, help="With the promise past: how many streams are simulated.")] = 12,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough for the optimum.")] = 1e-6,
     time_limit: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Time for each plan and for each stream.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Time for each plan, first OFF step and stream.")
     ] = 60.0,
     day: Annotated[
         bool, typer.Option("--day", help="Compare a day of requests with mirroring and asking openly.")
@@ -91,7 +82,7 @@ def costs(
     from onoff.logs.journals import is_journal
 
     wanted = parse_lags(lags, least=1)
-    found = _files(chains or []) | _random_and_symmetric(symmetric or [], dirichlet or [])
+    found = _files(chains)
     effort = Effort(streams, time_limit, gap)
     promises, schemes = tuple(dict.fromkeys(promise or ("past",))), tuple(dict.fromkeys(scheme or (AUTO,)))
     hidden = parse_sources(sensitive)
@@ -181,9 +172,12 @@ def _print(found: Costs) -> None:
         print_table(title, [*headings, *["bytes", "all bytes"] * sized], cells)
     if found.sensitive:
         print(f"always hidden: {', '.join(found.sensitive)}")
+    missed: dict[tuple[str, str, str], list[str]] = {}
     for cost in found.costs:
         if cost.error is not None:
-            note(f"{cost.chain}, {cost.promise}, lag {cost.lag}: {cost.error}")
+            missed.setdefault((cost.chain, cost.promise, cost.error), []).append(str(cost.lag))
+    for (chain, promise, error), lags in missed.items():
+        note(f"{chain}, {promise}, lag {', '.join(lags)}: {error}")
 
 
 def _files(files: list[Path]) -> dict[str, Chain]:
@@ -192,31 +186,6 @@ def _files(files: list[Path]) -> dict[str, Chain]:
 
     names = [file.name for file in files]
     return {file.name if names.count(file.name) == 1 else str(file): Chain.load(file) for file in files}
-
-
-def _random_and_symmetric(symmetric: list[str], random: list[str]) -> dict[str, Chain]:
-    """Make the chains of --symmetric N:ALPHA,... and of --dirichlet N:CONCENTRATION:SEED."""
-    import numpy as np
-
-    from onoff.model.chain import Chain
-
-    found = {}
-    for text in symmetric:
-        match = re.fullmatch(rf"([0-9]{{1,4}}):({NUMBER}(?:,{NUMBER})*)", text)
-        if match is None:
-            raise typer.BadParameter(f"{text!r} is not a list of symmetric chains: write 30:0.1 or 30:0.1,0.5")
-        for alpha in match[2].split(","):
-            found[f"symmetric {match[1]}:{alpha}"] = Chain.symmetric(int(match[1]), float(alpha))
-    for text in random:
-        match = re.fullmatch(rf"([0-9]{{1,4}}):({NUMBER}):([0-9]{{1,9}})", text)
-        if match is None:
-            raise typer.BadParameter(f"{text!r} is not a random chain: write N:CONCENTRATION:SEED, such as 30:5:1")
-        n, concentration = int(match[1]), float(match[2])
-        if n < 2 or not concentration:
-            raise OnoffError(f"--dirichlet {text}: n of at least 2 and a positive concentration are needed")
-        rows = np.random.default_rng(int(match[3])).dirichlet(np.full(n, concentration), n)
-        found[f"dirichlet {text}"] = Chain(rows)
-    return found
 
 
 def _print_day(found: Day) -> None:
