@@ -24,7 +24,7 @@ from onoff import Chain, Planner, connect, plan
 from onoff.apps.demo.reader import statuses
 from onoff.client.status import Totals
 from onoff.plans.store import PlanStore
-from onoff.server.local import LocalServer
+from onoff.server.run import LocalServer
 
 CHANCES = (1.0, 0.5, 0.2, 0.05)  # that a source changes before a request
 TARGETS = (0.0, 0.4, 0.7, 0.9)  # what the bytes must at least fall by

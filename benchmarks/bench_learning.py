@@ -11,7 +11,7 @@ import numpy as np
 
 from common import dirichlet, show
 from onoff import Chain, follows
-from onoff.logs.quality import estimate
+from onoff.logs.fit import estimate
 from onoff.model.misfit import FEW, requests_until_refit
 
 READERS = 100

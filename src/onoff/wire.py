@@ -10,7 +10,7 @@
     publication  JSON {"catalogue": fingerprint, "messages": {name: base64}}, published together as one round
 
 Numbers in frames are unsigned and big-endian. Canonical JSON has sorted keys, no blanks and only ASCII, so that the
-same query always has the same bytes. How a server reads queries and publications is in `onoff.server.parse`.
+same query always has the same bytes. A server takes a query in these bytes only.
 
 A stream is the sequence of queries of one journal, which draws its number at random; the queries of a stream are
 numbered by their steps. Round 0 with length 0 means that nothing was published for the source yet.
@@ -23,8 +23,10 @@ whole frame that is not sent. By it a client sees whether the server means the m
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +34,7 @@ from functools import cached_property
 from reprlib import repr as short
 from typing import Any
 
-from onoff.errors import AnswerError, CatalogueError, WireError
+from onoff.errors import AnswerError, CatalogueError, CatalogueMismatch, WireError
 
 FORMAT, VERSION = "onoff-catalogue", 1
 MAX_SOURCES = 10_000
@@ -50,6 +52,14 @@ _TAG = 16
 _UNCHANGED = struct.Struct(f">4sIQ{_TAG}s")
 _UNCHANGED_MAGIC = b"ONU1"
 UNCHANGED_LENGTH = _UNCHANGED.size + _TAG  # shorter than any whole frame
+
+# The bytes that QueryMessage.encode writes, and nothing else. Numbers have at most as many digits as valid ones.
+_NUMBER = rb"(?:0|[1-9][0-9]{0,15})"
+_NUMBERS = rb"%b(?:,%b)*" % (_NUMBER, _NUMBER)
+_CANONICAL_QUERY = re.compile(
+    rb'\{"catalogue":"([0-9a-f]{64})","held":\[(%b)\],"sources":\[(%b)\],"step":(%b),"stream":"([0-9a-f]{%d})"\}'
+    % (_NUMBERS, _NUMBERS, _NUMBER, STREAM_DIGITS)
+)
 
 
 @dataclass(frozen=True)
@@ -263,3 +273,61 @@ def load_json(body: bytes, error: type[WireError]) -> Any:
         return json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError) as cause:
         raise error(f"not JSON: {cause}"[:200], reason="broken-json") from None
+
+
+def parse_query(body: bytes, catalogue: Catalogue) -> QueryMessage:
+    """The query in `body`, checked against the catalogue. Anything but canonical bytes raises a `WireError`."""
+    match = _CANONICAL_QUERY.fullmatch(body)
+    if match is None:
+        raise WireError(
+            'not a query: {"catalogue":"64 hexadecimal digits","held":[rounds],"sources":[indices],"step":number,'
+            f'"stream":"{STREAM_DIGITS} hexadecimal digits"}} in this order, without blanks',
+            reason="not-canonical",
+        )
+    held, sources = (list(map(int, numbers.split(b","))) for numbers in (match[2], match[3]))
+    step, n = int(match[4]), catalogue.n
+    if step > MAX_STEP:
+        raise WireError(f'"step" is a number from 0 to {MAX_STEP}', reason="wrong-step")
+    _check_catalogue(match[1].decode(), catalogue)
+    if sources[-1] >= n or sorted(set(sources)) != sources:
+        raise WireError(f'"sources" has ascending numbers from 0 to {n - 1}, each once', reason="wrong-sources")
+    if len(held) != len(sources) or max(held) > MAX_ROUND:
+        raise WireError(
+            f'"held" has a round from 0 to {MAX_ROUND} for each of the {len(sources)} sources', reason="wrong-rounds"
+        )
+    return QueryMessage(catalogue.fingerprint, match[5].decode(), step, tuple(sources), tuple(held))
+
+
+def parse_publication(body: bytes, catalogue: Catalogue) -> dict[int, bytes]:
+    """The messages in `body`, by index, checked against the catalogue."""
+    data = load_json(body, WireError)
+    if not isinstance(data, dict) or data.keys() != {"catalogue", "messages"}:
+        raise WireError('a publication has exactly "catalogue" and "messages"', reason="wrong-type")
+    found, encoded = data["catalogue"], data["messages"]
+    if not isinstance(found, str) or not isinstance(encoded, dict) or not encoded:
+        raise WireError('"catalogue" is a string, "messages" an object that is not empty', reason="wrong-type")
+    _check_catalogue(found, catalogue)
+    messages: dict[int, bytes] = {}
+    for name, text in encoded.items():
+        if name not in catalogue.index:
+            raise WireError(f"there is no source {name!r}", reason="wrong-sources")
+        try:
+            message = base64.b64decode(text, validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            raise WireError(f"the message of {name!r} is not base64", reason="wrong-type") from None
+        if len(message) > catalogue.length:
+            raise WireError(
+                f"the message of {name!r} has {len(message)} bytes; at most {catalogue.length} fit",
+                reason="message-too-long",
+            )
+        messages[catalogue.index[name]] = message
+    return messages
+
+
+def _check_catalogue(found: str, catalogue: Catalogue) -> None:
+    if found != catalogue.fingerprint:
+        raise CatalogueMismatch(
+            f"made for catalogue {found[:64]!r}; the one here is {catalogue.fingerprint}",
+            expected=catalogue.fingerprint,
+            found=found,
+        )

@@ -18,7 +18,7 @@ import typer
 from clikit import call, interrupt
 from onoff import Chain
 from onoff.apps.cli.options import parse_lags
-from onoff.apps.signals import interrupt_on_signals
+from onoff.apps.terminal import interrupt_on_signals
 
 ONOFF = Path(sys.executable).with_name("onoff")
 
@@ -41,7 +41,7 @@ WRONG = {  # a command, and words of its error
     "plan chain.csv --out plans --lags 1 --gap -1": "the gap is -1",
     "plan chain.csv --out plans --lags 1 --time-limit 0": "time limit is 0",
     "plan chain.csv --out plans --lags 1 --jobs 0": "--jobs",
-    "costs": "name a chain file",
+    "costs": "Missing argument",
     "costs none.json": "cannot be read",
     "costs deep.json": "cannot be read as JSON",
     "costs chain.csv --lags three": "list of lags",
@@ -50,15 +50,13 @@ WRONG = {  # a command, and words of its error
     "costs chain.csv --plot nowhere/costs.png": "no directory",
     "costs chain.csv --plot a.txt": "a picture ends in",
     "costs chain.csv --csv there.csv": "exists already",
-    "costs --symmetric 3:1.2.3": "write 30:0.1",
-    "costs --dirichlet 3:5": "write N:CONCENTRATION:SEED",
     "costs chain.csv --promise future": "choose past or both",
     "costs chain.csv --scheme paper": "--scheme needs --promise both",
     "costs chain.csv --promise both --sensitive 0": "--sensitive needs --promise past",
     "costs chain.csv --sensitive nobody": "nobody",
     "costs chain.csv --lengths lengths.json": "has no length of '1'",
     "costs chain.csv --lengths list.json": "JSON {name: bytes} is needed",
-    "costs --symmetric 3:0.5,0.6 --day": "--day is for one chain",
+    "costs chain.csv two.csv --day": "--day is for one chain",
     "costs chain.csv --day --private 0": "is not possible",
     "page --no-open --chain two.csv": "not unique",
     "page --no-open --chain many.csv": "at most 24",

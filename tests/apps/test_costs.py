@@ -151,10 +151,11 @@ def rows_of(file):
 def test_the_command_prints_a_table_json_a_csv_and_a_picture(chain_file, tmp_path):
     (tmp_path / "lengths.json").write_text(json.dumps({"news": 500, "sports": 70, "health": 9, "more": 1}))
     out, picture = tmp_path / "costs.csv", tmp_path / "costs.svg"
-    words = ["costs", chain_file, "--symmetric", "3:0.1,0.6", "--dirichlet", "4:5:1", "--lags", "1-2"]
+    Chain.symmetric(4, 0.6).save(tmp_path / "other.csv")
+    words = ["costs", chain_file, tmp_path / "other.csv", "--lags", "1-2"]
     words += ["--promise", "both", "--promise", "past", "--scheme", "paper", "--scheme", "optimal", "--streams", 2]
     done = call(*words, "--csv", out, "--plot", picture, check=True)
-    chains = ("chain.json", "symmetric 3:0.1", "symmetric 3:0.6", "dirichlet 4:5:1")
+    chains = ("chain.json", "other.csv")
     found = json.loads(call(*words, "--json", check=True).stdout)
     kinds = [("both", "paper"), ("both", "optimal"), ("past", None)]
     assert [(cost["chain"], cost["promise"], cost["scheme"], cost["lag"]) for cost in found["costs"]] == [
@@ -185,11 +186,12 @@ def test_a_journal_knows_how_long_the_messages_were_that_it_received(chain_file,
     [cost] = json.loads(done.stdout)["costs"]
     assert (cost["everything"], cost["promise"]) == (50, "past")  # the promise that readers use is the default
     assert "an onoff server pads all of them to one length" in done.stderr
-    done = call("costs", "--symmetric", "3:0.5", *words[2:])
+    Chain.symmetric(3, 0.5).save(tmp_path / "other.csv")
+    done = call("costs", tmp_path / "other.csv", *words[2:])
     assert (done.returncode, "a journal of another chain" in done.stderr) == (2, True)
 
 
-def test_a_cost_that_fails_is_named_and_the_exit_code_is_1(tmp_path, monkeypatch):
+def test_a_cost_that_fails_is_named_and_the_exit_code_is_1(chain_file, tmp_path, monkeypatch):
     def broken(chain, lag, *_, **__):
         if lag == 1:
             raise OnoffError("no luck")
@@ -197,10 +199,10 @@ def test_a_cost_that_fails_is_named_and_the_exit_code_is_1(tmp_path, monkeypatch
         return plan(chain, lag)
 
     monkeypatch.setattr(module, "plan", broken)
-    done = call("costs", "--symmetric", "3:.5", "--promise", "both", "--lags", "1-2", "--csv", tmp_path / "a.csv",
+    done = call("costs", chain_file, "--promise", "both", "--lags", "1-2", "--csv", tmp_path / "a.csv",
                 "--plot", tmp_path / "a.png", "--jobs", 1)  # fmt: skip
     assert done.returncode == 1
-    assert "onoff: symmetric 3:.5, both, lag 1: no luck" in done.stderr
+    assert "onoff: chain.json, both, lag 1: no luck" in done.stderr
     assert [row["error"] for row in rows_of(tmp_path / "a.csv")] == ["no luck", ""]
     assert (tmp_path / "a.png").stat().st_size > 1000
 

@@ -28,6 +28,7 @@ from onoff.past import PastState
 from onoff.plans.table import TablePlan
 from onoff.testing import chains
 from oracles import from_fractions, random_chain
+from pastkit import habits
 from sampling import examples
 
 READER = Path(__file__).parents[2] / "examples" / "reader.csv"
@@ -215,54 +216,6 @@ def test_a_race_cannot_be_enumerated():
         audited(Chain.load(READER), "1001", Announced(8, [plan(Chain.load(READER), 1, "race")], "race"))
 
 
-# Privacy that is switched because of the request.
-
-
-def switching_in_paths(chain, client, chances, start, steps, target):
-    """Mean divergence and best guess about the request of `target`, if ON, from all paths and statuses."""
-    joint = {}
-    for path in itertools.product(range(chain.n), repeat=steps + 1):
-        weight = start[path[0]] * np.prod([chain.P[a, b] for a, b in itertools.pairwise(path)])
-        for rest in itertools.product([True, False], repeat=steps - 1):
-            private = (True, *rest)
-            p = weight * np.prod([chances[x] if on else 1 - chances[x] for x, on in zip(path[1:], rest, strict=False)])
-            for queries, share in query_laws(client, private, path).items() if p and private[target - 1] else ():
-                joint.setdefault((private, queries), np.zeros(chain.n))[path[target - 1]] += p * float(share)
-    prior = start @ np.linalg.matrix_power(chain.P, target - 1)
-    on = sum(p.sum() for p in joint.values())
-    bits = sum((p[p > 0] * np.log2((p / p.sum() / prior)[p > 0])).sum() for p in joint.values()) / on
-    return bits, sum(p.max() for p in joint.values()) / on
-
-
-def test_switching_agrees_with_all_paths():
-    chain = random_chain("dense", 2, 3)
-    start = start_law(chain)
-    for client in (ours(chain, (1, 2, 3)), Naive(2)):
-        found = audited(chain, "1111", client, on_for=[1])
-        for steps, chances in ((found.switched, np.array([0.0, 1.0])), (found.by_chance, np.full(2, start[1]))):
-            for one in steps:
-                bits, guess = switching_in_paths(chain, client, chances, start, 4, one.step)
-                assert (one.bits, one.guess) == (pytest.approx(bits, abs=1e-9), pytest.approx(guess))
-
-
-def test_the_promise_is_void_for_a_user_who_goes_on_for_sensitive_sources_only():
-    chain = Chain.load(READER)
-    start, sources = start_law(chain), [chain.index("health"), chain.index("science")]
-    for client in (Everything(chain.n), ours(chain)):
-        found = audited(chain, "111", client, on_for=sources)
-        for one, chance in zip(found.switched, found.by_chance, strict=True):
-            assert one.bits > 2
-            assert one.guess > 0.5 > 3 * one.prior_guess
-            assert chance.bits < 1e-9
-            assert chance.guess == pytest.approx(chance.prior_guess)
-            assert one.frequency == pytest.approx(chance.frequency) == pytest.approx(start[sources].sum())
-    [one] = audited(chain, "11", Everything(chain.n), on_for=sources[:1]).switched
-    assert one.bits == pytest.approx(log2(1 / start[sources[0]]))
-    assert one.guess == 1
-    [one] = audited(Chain([[0, 1], [0, 1]]), "11", Everything(2), on_for=[0]).switched
-    assert (one.frequency, one.bits) == (0, 0)  # somebody who never goes ON is no division by zero
-
-
 # The front door and the command.
 
 
@@ -283,10 +236,8 @@ def test_the_result_is_frozen_and_what_does_not_fit_is_an_error():
         audited(THREE, "10", Naive(3), promise="future")
     with pytest.raises(OnoffError, match="no number from 0 to 2"):
         audited(THREE, "10", Naive(3), promise="past", sensitive=[3])
-    with pytest.raises(OnoffError, match="name some, and not all"):
-        audited(THREE, "10", Naive(3), on_for=[0, 1, 2])
     with pytest.raises(OnoffError, match="fewer steps"):
-        audited(random_chain("dense", 6, 1), "1" * 9, ours(random_chain("dense", 6, 1), [1]), on_for=[0])
+        audited(random_chain("dense", 6, 1), "1" + "0" * 9, Naive(6))
 
 
 @pytest.fixture
@@ -332,12 +283,7 @@ def test_a_leak_is_exit_code_1(files, monkeypatch):
     assert "0 within rounding" not in done.stdout
 
 
-def test_the_command_shows_what_switching_by_the_request_tells_and_bounds_under_a_true_chain(files):
-    words = READER, "--statuses", "11", "--on-for", "health,science"
-    found = {one["client"]: one for one in json.loads(run(files, *words, "--json").stdout)}
-    assert found["optimal"]["switched"][0]["bits"] >= found["everything"]["switched"][0]["bits"] > 2
-    assert found["optimal"]["by_chance"][0]["bits"] < 1e-20
-    assert "for them only" in " ".join(run(files, *words).stdout.split())
+def test_the_command_shows_bounds_under_a_true_chain(files):
     Chain(0.95 * THREE.P + 0.05 / 3, THREE.names).save(files / "true.json")
     done = run(files, "chain.json", "--statuses", "1001", "--true-chain", "true.json", "--scheme", "optimal")
     assert done.returncode == 0
@@ -357,6 +303,8 @@ def test_streams_of_a_chain_with_transient_sources_start_anywhere(files):
     ("options", "says"),
     [
         (("--statuses", "0101"), "first request ON"),
+        (("memory.json", "--statuses", "110"), "the promise `both` needs a Markov chain"),
+        (("memory.json", "--statuses", "10", "--promise", "past"), "first 2 requests ON"),
         (("--statuses", "1x"), "1 for ON and 0 for OFF"),
         (("--statuses", "10", "--scheme", "decoys", "--decoys", "8"), "fewer than the sources"),
         (("--statuses", "10", "--sensitive", "1"), "--promise past"),
@@ -364,6 +312,7 @@ def test_streams_of_a_chain_with_transient_sources_start_anywhere(files):
     ],
 )
 def test_options_that_do_not_fit_are_errors(files, options, says):
-    done = run(files, "chain.json", *options)
+    habits(2, 2, 1, full=True).save(files / "memory.json")
+    done = run(files, *(() if options[0].endswith("json") else ("chain.json",)), *options)
     assert done.returncode == 2
     assert says in done.stderr

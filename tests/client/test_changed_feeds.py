@@ -9,7 +9,7 @@ import onoff
 from clientkit import NAMES, scene
 from clikit import call
 from onoff import Chain, connect_sync
-from onoff.errors import ChainError, JournalError, LogError
+from onoff.errors import JournalError, LogError
 
 FEWER = NAMES[:4]
 
@@ -70,13 +70,6 @@ def test_a_chain_without_a_source_is_that_of_a_fit_without_it(tmp_path):
     Chain(np.array([[0, 1, 0], [0.5, 0, 0.5], [0.5, 0, 0.5]]), ["a", "dead", "b"]).save(tmp_path / "c.json")
     done = call("fit", tmp_path / "c.json", "-o", tmp_path / "d.json", "--without", "dead")
     assert "after 'a' only sources come that are taken out" in done.stderr
-
-
-def test_the_error_of_a_chain_for_other_sources_says_which_are_missing_where_and_what_to_do(tmp_path):
-    with scene("any", tmp_path) as world, pytest.raises(ChainError) as refused:
-        read(world, "j", NAMES, ["news"], chain=Chain(np.full((4, 4), 0.25), FEWER))
-    assert f"The chain lacks {NAMES[4]}. A chain is for one list" in str(refused.value)
-    assert not (tmp_path / "j").exists()
 
 
 def test_only_journals_are_read_together(tmp_path):

@@ -15,14 +15,13 @@ import pytest
 
 from clientkit import client_with
 from clikit import call
-from onoff import Chain, HttpTransport, OnoffTransport, Planner, Settings, files, plan
+from onoff import Chain, HttpTransport, OnoffTransport, Planner, files, plan
 from onoff.client import play as playing
 from onoff.client.play import read_items
 from onoff.client.status import snapshot
 from onoff.errors import (
     NO_MESSAGE,
     RULES,
-    UNREACHABLE,
     Announced,
     CatalogueError,
     JournalError,
@@ -33,6 +32,7 @@ from onoff.plans.planner import compute
 from onoff.plans.store import PlanStore
 from oracles import random_chain
 from proxykit import PlainOrigin
+from recordingserver import OnoffOrigin, RecordingServer
 from serverprocess import ServerProcess
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -232,7 +232,7 @@ def leave(chain_file, plans, server, tmp_path):
     return play
 
 
-@pytest.mark.parametrize("code", [PENDING, ANNOUNCED])
+@pytest.mark.parametrize("code", [PENDING, pytest.param(ANNOUNCED, marks=pytest.mark.long)])
 def test_a_file_that_was_not_played_to_its_end_is_not_forgotten(leave, tmp_path, code):
     common = leave(code)
     before = snapshot(tmp_path / "j")
@@ -275,8 +275,9 @@ def test_a_bad_file_of_requests_is_refused(tmp_path, text, words):
 
 
 def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):
-    with ServerProcess(tmp_path, names=NAMES) as empty:
-        empty.publish({"news": b"here"})
+    origin = OnoffOrigin(dict.fromkeys(NAMES, b""))
+    origin.rounds = dict.fromkeys(NAMES, 0)
+    with RecordingServer(origin) as empty:
         (tmp_path / "requests").write_text("on news\non sports\non sports\n")
         common = ["--server", empty.url, "--chain", chain_file, "--journal", tmp_path / "j", "--plans", plans]
         done = onoff("play", tmp_path / "requests", *common, "--delay", "0")
@@ -322,7 +323,8 @@ def test_play_says_nothing_of_a_message_before_the_connection_is_closed(chain_fi
         closed.append(True)
 
     monkeypatch.setattr(HttpTransport, "close", close)
-    monkeypatch.setattr("onoff.apps.cli.read.note", lambda words: said.append((words, bool(closed))))
+    for module in ("read", "output"):
+        monkeypatch.setattr(f"onoff.apps.cli.{module}.note", lambda words: said.append((words, bool(closed))))
     common = ["--journal", tmp_path / "j", "--plans", plans, "--chain", chain_file, "--delay", "0", "--no-background"]
     with PlainOrigin(tmp_path / "files") as origin:
         urls = {name: f"{origin.url}/{number}" for number, name in enumerate(NAMES)}
@@ -330,15 +332,3 @@ def test_play_says_nothing_of_a_message_before_the_connection_is_closed(chain_fi
         onoff("play", tmp_path / "requests", "--urls", tmp_path / "urls.json", *common)
     assert [words for words, after in said if not after] == ["a new journal: its first two requests ask for everything"]
     assert said[-1] == ("the server answered 404 for 'sports'; the request counts as made, with its query", True)
-
-
-def test_a_pending_request_is_not_named_after_a_source_of_another_chain(leave, tmp_path, monkeypatch):
-    monkeypatch.setitem(Settings.__init__.__kwdefaults__, "backoff", 0.001)
-    down = ["--server", "http://127.0.0.1:1", "--no-background", *leave(PENDING)[:4]]
-    advice = "The request for 'wetter süd' stays pending: `onoff resume"
-    assert advice in onoff("get", "news", *down, check=False).stderr
-    for n in (2, 5):
-        Chain.symmetric(n, 0.5, ["news", "x", "y", "z", "w"][:n]).save(tmp_path / "other.json")
-        done = onoff("get", "news", "--chain", tmp_path / "other.json", *down, check=False)
-        assert done.returncode == UNREACHABLE
-        assert "stays pending" not in done.stderr

@@ -7,6 +7,7 @@ Requests follow the chain that the client uses, as the promise supposes.
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from itertools import product
 from unittest.mock import patch
 
@@ -17,6 +18,7 @@ from onoff.client.protocol import State, begin_past, finish
 from onoff.model.chain import Chain
 from onoff.past import Habits, PublicState
 from onoff.past import habits as rules
+from pastkit import World
 
 ON, OFF = True, False
 SMALL = 1e-9
@@ -43,73 +45,19 @@ def stated(chain, requests):
     return public, state
 
 
-class Streams:
-    """All queries of a client with the given statuses, and how likely each is with everything that is hidden."""
-
-    def __init__(self):
-        self.steps, self.stages, self.chains, self.worst = {}, set(), set(), 0.0
-
-    def prepared(self, rows):
-        key = str(rows.as_dict())
-        if key not in self.steps:
-            self.steps[key] = rows.prepare()
-        return self.steps[key]
-
-    def follow(self, public, state, statuses):
-        """`readers` has what is hidden and the client's state, with the chance of them. What is hidden are states."""
-        self._follow(public, {((), state): 1.0}, statuses)
-
-    def _follow(self, public, readers, statuses):
-        self.stages.add(public.habits.stage)
-        self.chains.add(public.habits.chain.fingerprint)
-        if not statuses:
-            return
-        everything = public.asks_for_all(statuses[0])
-        step = None if everything else self.prepared(public.rows)
-        after, laws = {}, {}
-        chain = public.habits.chain
-        for (secret, state), chance in readers.items():
-            for request, p in enumerate(chain.P[state.reader]):
-                hidden = (*secret, chain.step[state.reader, request] if statuses[0] else None)
-                for query, share, begun in draws(public, state, request, statuses[0], step) if p else ():
-                    known, found = after.setdefault(query, (begun.public, {}))
-                    assert begun.public.as_dict() == known.as_dict(), "what is public tells of a request"
-                    key = hidden, finish(begun.state)
-                    found[key] = found.get(key, 0.0) + chance * p * share
-                    law = laws.setdefault(hidden, {})
-                    law[query] = law.get(query, 0.0) + chance * p * share
-        stated = dict(zip(step.sets, np.array(step.masses) / step.denominator, strict=True)) if step else {}
-        for law in laws.values():
-            total = sum(law.values())
-            for query in law.keys() | stated.keys():
-                due = stated.get(query, float(step is None))
-                self.worst = max(self.worst, abs(law.get(query, 0.0) / total - due))
-        for known, found in after.values():
-            total = sum(found.values())
-            self._follow(known, {key: chance / total for key, chance in found.items()}, statuses[1:])
-
-
-def draws(public, state, request, private, step):
-    """Every query of a request, with its chance: the client draws it from each part of the range of numbers."""
-    if step is None:
-        begun = begin_past(state, public, request, private, None)
-        return [(begun.pending.query, 1.0, begun)]
-    requests, _, units = step.entries(state.context)
-    units = units[requests == request]
-    starts, found = np.cumsum(units) - units, []
-    for start, unit in zip(starts, units, strict=True):
-        begun = begin_past(state, public, request, private, step, lambda _, start=start: int(start))
-        found.append((begun.pending.query, unit / units.sum(), begun))
-    return found
+def told(public, state, patterns):
+    """The world of the streams that begin here, and the largest distance of a query from its stated law."""
+    world = World(public.habits.chain)
+    now = {(): (public, {((), state.reader, state): Decimal(1)})}
+    found = [seen.distance for statuses in patterns for _, seen in world.streams(statuses, now)]
+    return world, max(found, default=0)
 
 
 def followed(n, requests, later, blown=1000.0):
     """A fuse that is `blown` early bets as if the chain were exact."""
-    streams, eps = Streams(), rules.plausible_distance if blown > 2 else lambda *_: 0.0
+    eps = rules.plausible_distance if blown > 2 else lambda *_: 0.0
     with patch.multiple(rules, FEW=1, BLOWN=blown, plausible_distance=eps):
-        for statuses in product((OFF, ON), repeat=later):
-            streams.follow(*learned(n, requests), (OFF, *statuses))
-    return streams
+        return told(*learned(n, requests), [(OFF, *rest) for rest in product((OFF, ON), repeat=later)])
 
 
 @pytest.mark.parametrize(
@@ -117,19 +65,17 @@ def followed(n, requests, later, blown=1000.0):
     [(2, (0, 1, 0), 5, 1000.0), (2, (0, 1, 0), 5, 1.2), (2, (0, 0, 0), 4, 1000.0), (3, (0, 1, 2, 0), 3, 1.2)],
 )
 def test_no_query_and_nothing_public_tells_of_what_is_hidden(n, requests, later, blown):
-    streams = followed(n, requests, later, blown)
-    assert streams.worst < SMALL
-    assert {"fixed", "known"} | ({"all"} if blown < 2 else set()) == streams.stages
-    assert len(streams.chains) > 1 or n == 3
+    world, worst = followed(n, requests, later, blown)
+    assert worst < SMALL
+    assert {"fixed", "known"} | ({"all"} if blown < 2 else set()) == {stage for stage, _ in world.stages}
+    assert len({chain for _, chain in world.stages}) > 1 or n == 3
 
 
 def test_a_private_request_before_the_first_use_of_a_chain_leaves_full_sets_alone():
-    streams = Streams()
     with patch.object(rules, "FEW", 1):
-        for statuses in product((OFF, ON), repeat=4):
-            streams.follow(*learned(2, (0, 1, 0)), (ON, *statuses))
-    assert streams.stages == {"fixed", "all"}
-    assert streams.worst == 0
+        world, worst = told(*learned(2, (0, 1, 0)), [(ON, *rest) for rest in product((OFF, ON), repeat=4)])
+    assert {stage for stage, _ in world.stages} == {"fixed", "all"}
+    assert worst == 0
 
 
 DEEP = np.array([[0.7, 0.3], [0.4, 0.6], [0.1, 0.9], [0.8, 0.2]])
@@ -141,12 +87,11 @@ TREES = {
 
 @pytest.mark.parametrize("name", TREES)
 def test_habits_with_memory_are_fitted_again_from_public_states_alone(name):
-    tree, streams = TREES[name], Streams()
+    tree = TREES[name]
     with patch.object(rules, "FEW", 0):  # wherever it may be
-        for statuses in product((OFF, ON), repeat=3):
-            streams.follow(*stated(tree, [0] * tree.depth), (OFF, *statuses))
-    assert streams.worst < SMALL
-    assert len(streams.chains) > 2
+        world, worst = told(*stated(tree, [0] * tree.depth), [(OFF, *rest) for rest in product((OFF, ON), repeat=3)])
+    assert worst < SMALL
+    assert len({chain for _, chain in world.stages}) > 2
 
 
 def counts_into_private(self, request, private, counts, honest=PublicState.after_everything):

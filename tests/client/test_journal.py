@@ -20,8 +20,9 @@ import pytest
 from clientkit import answer_of
 from onoff import Chain
 from onoff.client import journal as journal_module
+from onoff.client.cache import read_messages
 from onoff.client.disk import connect_to_read
-from onoff.client.journal import Journal, read_messages
+from onoff.client.journal import Journal
 from onoff.client.protocol import Begun, Pending, State, begin_both, finish
 from onoff.client.status import Totals, snapshot
 from onoff.client.transports import Answer, Content
@@ -133,24 +134,6 @@ def test_a_copy_is_refused(path, tmp_path):
         opened(copy)
 
 
-def test_a_backup_restored_in_place_is_refused(path):
-    journal = opened(path)
-    make_step(journal)
-    journal.close()
-    old = path.read_bytes()
-    journal = opened(path)
-    make_step(journal, request=2)
-    journal.close()
-    path.write_bytes(old)  # the same inode, an older content
-    with pytest.raises(JournalError, match="older than what was last written"):
-        opened(path)
-    path.unlink()
-    opened(path).close()  # starting afresh is allowed: with full-set requests
-    path.write_bytes(old)
-    with pytest.raises(JournalError):
-        opened(path)
-
-
 def database_of_others():
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)")
@@ -248,23 +231,6 @@ def test_the_log_of_a_journal_that_was_moved_away_is_not_taken_for_the_new_ones(
     make_step(journal)
     journal.close()
     opened(path).close()
-
-
-def test_a_full_disk_changes_nothing(path):
-    journal = opened(path)
-    make_step(journal)
-    pages = journal._database.execute("PRAGMA page_count").fetchone()[0]
-    journal._database.execute(f"PRAGMA max_page_count = {pages}")
-    begun = begin_both(journal.state, CHAIN, 1, None, True, None)
-    journal.begin(begun, cost=3.0)
-    with pytest.raises(JournalError, match=r"full.*keep it"):
-        journal.finish(finish(journal.state), (1,), answer_of([b"x" * 100_000]))
-    assert journal.state == begun.state
-    assert journal.latest()[0].step == 0
-    journal.close()
-    again = opened(path)
-    assert again.state == begun.state
-    again.close()
 
 
 def test_a_new_journal_is_on_disk_with_its_name(path, monkeypatch):

@@ -9,7 +9,6 @@ import sqlite3
 import struct
 from contextlib import closing
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +18,6 @@ from onoff.client.journal import Journal
 from onoff.client.laws import PlanDigests, numbers_text, step_digest
 from onoff.client.protocol import Begun, Pending
 from onoff.past import PastState
-from onoff.plans.race import race_plan
 from oracles import random_chain
 
 
@@ -56,17 +54,6 @@ def test_the_digest_of_a_table_is_that_of_the_one_context():
         )
 
 
-class Plans:
-    """A planner with one plan."""
-
-    def __init__(self, chain, found):
-        self.found, self.store = found, SimpleNamespace(chain=chain)
-
-    def best(self, lag):
-        assert lag >= self.found.lag
-        return self.found
-
-
 ITEMS = [("news", ON), ("sports", ON), ("weather", OFF), ("news", OFF), ("science", ON), ("news", OFF), ("news", ON)]
 
 
@@ -83,64 +70,6 @@ def rows_after(world, planner, **options):
     with closing(sqlite3.connect(world.directory / "journal")) as database:
         database.row_factory = sqlite3.Row
         return [dict(row) for row in database.execute("SELECT * FROM steps ORDER BY step")]
-
-
-def replaying(text):
-    """A `randbelow` that gives the noted numbers once more, for the same bounds."""
-    pairs = [(number_in(bound), number_in(number)) for bound, number in json.loads(text)]
-
-    def randbelow(bound):
-        noted, number = pairs.pop(0)
-        assert bound == noted
-        return number
-
-    return randbelow, pairs
-
-
-def number_in(found):
-    """The number behind one entry."""
-    if isinstance(found, int):
-        return found
-    return 1 << int(found[2:]) if found.startswith("2^") else int(found, 16)
-
-
-@pytest.mark.parametrize("scheme", ["comb", "race"])
-def test_a_query_of_the_promise_both_can_be_drawn_again_from_its_row(tmp_path, scheme):
-    made = race_plan(CHAIN, 1) if scheme == "race" else plan(CHAIN, 1, "comb")
-    last = None
-    with scene("own", tmp_path) as world:
-        for row in rows_after(world, Plans(CHAIN, made), promise="both"):
-            if row["private"]:
-                assert (row["numbers"], row["law"]) == ("[]", None)
-                last = row["request"]
-                continue
-            randbelow, left = replaying(row["numbers"])
-            assert list(made.draw(row["request"], last, row["next"], row["lag"], randbelow)) == json.loads(row["query"])
-            assert left == []
-            assert row["law"] == PlanDigests().of(made, last, row["next"], row["lag"])
-            assert (row["law"] is None) == (scheme == "race")
-
-
-@pytest.mark.parametrize("sensitive", [(), ("weather",)])
-def test_a_query_of_the_promise_past_can_be_drawn_again_from_its_row(tmp_path, sensitive):
-    with scene("own", tmp_path) as world:
-        rows = rows_after(world, None, promise="past", sensitive=sensitive)
-    state = context = None
-    for number, row in enumerate(rows):
-        request = row["request"]
-        if row["private"]:
-            assert (row["numbers"], row["law"]) == ("[]", None)
-            if number:
-                state = PastState.start(CHAIN, sensitive)
-                context = state.context(request, None, private=True)
-            continue
-        step = state.prepare()
-        assert row["law"] == step_digest(step)
-        randbelow, left = replaying(row["numbers"])
-        query = step.draw(request, context, randbelow)
-        assert (list(query), left) == (json.loads(row["query"]), [])
-        state = state.advance(step, query)
-        context = state.context(request, context, private=False)
 
 
 def test_what_arrived_whole_is_noted_in_the_order_of_the_answer_with_the_limit_of_the_cache(tmp_path):

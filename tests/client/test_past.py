@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from decimal import Decimal
-from functools import cache
-from itertools import accumulate, product
+from itertools import product
 
 import pytest
 
@@ -14,116 +12,27 @@ from onoff.client.protocol import State, begin_past, finish
 from onoff.errors import ContextError, PendingRequest, PlanError
 from onoff.past import Habits, PastState, PublicState
 from oracles import random_chain
-from pastkit import Seen, drawn, exactly, habits
+from pastkit import World, checked, habits
 from sampling import one_in
 
 ON, OFF = True, False
 SETTLED = State(unsettled=0)
 ENDS = Chain([[0, 1, 0, 0], [0.5, 0, 0.25, 0.25], [0.2, 0.3, 0, 0.5], [0, 0, 0, 1]])
-INTO = Chain([[0, 1, 0], [0.5, 0, 0.5], [0.2, 0.3, 0.5]])  # after 0 only 1
 WORLDS = {
-    "two": (random_chain("dense", 2, 1), (), 5),
     "two, one sensitive": (random_chain("dense", 2, 1), (0,), 5),
-    "three": (random_chain("dense", 3, 1), (), 4),
-    "three, one sensitive": (random_chain("dense", 3, 1), (1,), 4),
-    "three, all sensitive": (random_chain("dense", 3, 1), (0, 1, 2), 4),
-    "zeros": (random_chain("sparse", 3, 1), (), 5),
-    "a context drops out": (INTO, (1,), 5),
-    "four with an end, one sensitive": (ENDS, (1,), 4),
-    "four, two sensitive": (random_chain("dense", 4, 2), (0, 3), 3),
-    "two deep": (habits(2, 2, 1, full=True, zeros=False), (), 5),
     "two deep, one sensitive": (habits(2, 2, 4, full=True, zeros=False), (1,), 5),
     "three deep": (habits(2, 3, 2, full=True), (), 6),
+    "three sources, two deep, one sensitive": (habits(3, 2, 3), (2,), 4),
     "three deep here and there": (habits(2, 3, 5, zeros=False), (0,), 6),
     "three sources, two deep": (habits(3, 2, 1, full=True), (), 5),
-    "three sources, two deep, one sensitive": (habits(3, 2, 3), (2,), 4),
 }
 
 
-class Machine:
-    """All streams that the state machine can make, with their probabilities. Its readers have asked before.
-
-    What is hidden are the states that requests really lead to, given all that was asked before the journal.
-    """
-
-    def __init__(self, chain, sensitive=(), begin=begin_past):
-        self.start, self.begin = PublicState(Habits(chain, "known"), tuple(sensitive)), begin
-        self.first = State(unsettled=chain.depth - 1)
-        self.P, self.step = [exactly(row) for row in chain.P.tolist()], chain.step.tolist()
-        self.prepare = cache(PastState.prepare)
-
-    def streams(self, statuses):
-        """Every OFF query after every past of positive probability, as `Seen`, with what the journal sums up."""
-        size = len(self.P)
-        # queries so far -> (public state, {(what is hidden, the reader's true state, the client's): probability})
-        now = {(): (self.start, {((), z, self.first): 1 / Decimal(size) for z in range(size)})}
-        for t, private in enumerate(statuses):
-            after, found = {}, []
-            for queries, (public, readers) in now.items():
-                step = None if public.asks_for_all(private) else self.prepare(public.rows)
-                laws = {}
-                nexts = [(*reader, x, p * q) for reader, p in readers.items() for x, q in enumerate(self.P[reader[1]])]
-                for hidden, z, state, x, p in ((*reader, p) for *reader, p in nexts if p):
-                    came = self.step[z][x]
-                    known = (*hidden, came if step is None or x in self.start.sensitive else None)
-                    for query, chance, randbelow in self._draws(step, x, state):
-                        made = self.begin(state, public, x, private, step, randbelow)
-                        assert made.pending.query == query
-                        law = laws.setdefault(known, {})
-                        law[query] = law.get(query, 0) + p * chance
-                        new, to = after.setdefault((*queries, query), (made.public, {}))
-                        assert new.as_dict() == made.public.as_dict()  # a function of the queries, whatever was asked
-                        key = known, came, finish(made.state)
-                        to[key] = to.get(key, 0) + p * chance
-                if step is not None:
-                    found.append(self._seen(queries, readers, step, laws))
-            yield from ((t, seen) for seen in found)
-            now = after
-
-    def _draws(self, step, request, state):
-        """(query, its probability, numbers that draw it) for every query that can be drawn."""
-        if step is None:
-            yield tuple(range(self.start.habits.chain.n)), Decimal(1), None
-            return
-        law = drawn(step, request, state.context)
-        hidden = request in step.state.sensitive
-        units = list(step.masses) if hidden else step.encoder(state.context).toarray()[request].tolist()
-        ends = list(accumulate(map(int, units)))
-        for query, chance in law.items():
-            i = step.sets.index(query)
-            yield query, chance, lambda total, last=ends[i] - 1: last if total == ends[-1] else -1
-
-    def _seen(self, queries, readers, step, laws):
-        laws = {known: (sum(law.values()), law) for known, law in laws.items()}
-        laws = {known: (total, {q: p / total for q, p in law.items()}) for known, (total, law) in laws.items()}
-        [so_far] = {state.rounding for _, _, state in readers}
-        stated = {q: Decimal(mass) / step.denominator for q, mass in zip(step.sets, step.masses, strict=True)}
-        return Seen(queries, sum(readers.values()), step.rounding, so_far + step.rounding, stated, laws)
-
-
-def checked(machine, patterns):
-    """The largest information in bits, and the largest distance as a multiple of what its step states."""
-    bits, excess = 0.0, 0.0
-    for statuses in patterns:
-        told = {}
-        for t, seen in machine.streams(statuses):
-            told[t] = told.get(t, 0.0) + seen.bits
-            excess = max(excess, float(seen.distance) / max(seen.rounding, 1e-300))
-        bits = max([bits, *told.values()])
-    return bits, excess
-
-
-@pytest.fixture(autouse=True)
-def advance_once(monkeypatch):
-    """What moves on is a function of state, step and query: in an enumeration once is enough."""
-    monkeypatch.setattr(PastState, "advance", cache(PastState.advance))
-
-
 @pytest.mark.parametrize("name", one_in(2, WORLDS))
-def test_no_query_of_the_machine_tells_anything_about_what_is_hidden(name):
+def test_no_query_of_a_new_journal_tells_anything_about_what_is_hidden(name):
     chain, sensitive, length = WORLDS[name]
     patterns = [(ON, *rest) for rest in product([ON, OFF], repeat=length - 1)]
-    bits, excess = checked(Machine(chain, sensitive), patterns)
+    bits, excess = checked(World(chain, sensitive), patterns, World.new)
     assert bits < 1e-12
     assert excess <= 1
 
@@ -180,9 +89,8 @@ def test_the_enumeration_sees_a_machine_that_makes_a_mistake(mistake, chain, sen
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PastState, "same", lambda *_: True)
         for begin in (begin_past, mistake):
-            machine = Machine(chain, sensitive, begin)
             try:
-                told.append(checked(machine, [(ON, OFF, OFF, OFF)])[0])
+                told.append(checked(World(chain, sensitive, begin=begin), [(ON, OFF, OFF, OFF)], World.new)[0])
             except ContextError:  # (in a context that is not its own a request may be impossible: seen, too)
                 told.append(1.0)
     assert told[0] < 1e-12

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from onoff import Chain, fit, follows
-from onoff.logs import memory, quality
+from onoff.logs import memory
 from onoff.logs.count import FOLDS, Level
+from onoff.logs.fit import estimate
 from onoff.logs.follow import read_log_requests
 from onoff.model.bounds import outer_bound
 
@@ -54,7 +55,7 @@ def test_the_smoothing_is_that_under_which_readers_who_are_held_out_are_likelies
         outer_bound(made.posterior(1))
         for made in (
             chain,
-            *(quality.estimate(pairs.sum(axis=0), starts, chain.names, s) for s in (1, 0.1)),
+            *(estimate(pairs.sum(axis=0), starts, chain.names, s) for s in (1, 0.1)),
         )
     )
     assert costs[0] < costs[1] < truth  # smoothing 1 makes the rows too much alike

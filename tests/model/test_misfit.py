@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import product
 from math import log2
 
 import numpy as np
@@ -15,13 +13,11 @@ from hypothesis import strategies as st
 from scipy.stats import entropy
 
 from clientstreams import Forgetful, audited_past, most_bits, towards
-from clikit import call
 from exactstreams import chain_of, distance, posterior, power
 from onoff import Chain, OnoffError, plan
 from onoff.audit import enumeration, streams
 from onoff.audit.clients import Announced
 from onoff.audit.streams import audit_streams, parse_statuses
-from onoff.logs import region
 from onoff.model import misfit as module
 from onoff.model.misfit import aligned, check, information_bound, misfit, refined, requests_until_refit, stream_misfit
 from onoff.model.requests import lags_of
@@ -115,53 +111,6 @@ def test_a_context_that_the_used_chain_can_hardly_reach_counts_in_full():
     assert misfit(true, used, 1)[0] >= 0.5
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(pairs, st.integers(1, 6))
-def test_the_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
-    used, other, share = pair
-    true = towards(used, other, share)
-    radii = np.abs(true.P - used.P).sum(axis=1) / 2
-    bounds, _ = region.region_bounds(used, radii, most)
-    for lag in range(1, most + 1):
-        assert (misfit(true, used, lag) <= bounds[lag - 1] + 1e-11).all()
-
-
-def past_by_definition(true, used, most):
-    """d_t + d_{t-1} for every private request: sums of E eps(X_{s-1}), where X starts there and follows the truth."""
-    eps = np.abs(true.P - used.P).sum(axis=1) / 2
-    means = [np.linalg.matrix_power(true.P, s) @ eps for s in range(most)]
-    sums = [np.zeros(true.n), *np.cumsum(means, axis=0)]
-    return [after + before for before, after in pairwise(sums)]
-
-
-@given(pairs, st.integers(1, 5))
-def test_the_past_bound_of_a_region_holds_for_the_chains_in_it(pair, most):
-    used, other, share = pair
-    true = towards(used, other, share)
-    radii = np.abs(true.P - used.P).sum(axis=1) / 2
-    _, bounds = region.region_bounds(used, radii, most)
-    for exact, bound in zip(past_by_definition(true, used, most), bounds, strict=True):
-        assert (np.minimum(1.0, exact) <= bound + 1e-11).all()
-    assert bounds[0] == pytest.approx(np.minimum(1.0, radii), rel=1e-8)  # the first step has no slack
-
-
-def test_the_bound_of_a_region_is_nearly_reached_where_one_row_differs_that_is_rarely_asked_for():
-    """Without its second part, the distance of the laws of the next request, it would be half of that: too little."""
-    rows = [
-        [0.005, 0.005, 0.005, 0.985],
-        [0.006, 0.005, 0.984, 0.005],
-        [0.005, 0.985, 0.005, 0.005],
-        [0.126, 0.005, 0.864, 0.005],
-    ]
-    used = Chain(rows)
-    rows[1] = [0.984, 0.005, 0.006, 0.005]
-    true = Chain(rows)
-    radii = np.abs(true.P - used.P).sum(axis=1) / 2
-    found, [bound] = misfit(true, used, 1), region.region_bounds(used, radii, 1)[0]
-    assert (found <= bound).all()
-    assert (found / bound).max() > 0.95
-
-
 def test_the_law_of_the_last_private_request_is_that_of_its_step():
     """Streams that start anywhere, not in the stationary law: it moves on until privacy was last ON."""
     used = Chain([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.2, 0.2, 0.6]])
@@ -216,17 +165,6 @@ def test_habits_with_the_states_of_both_are_the_same_habits(one, other):
             assert (split.P[split.state_of(path)] == chain.P[chain.state_of(path)]).all()
 
 
-@given(TREES, TREES, st.integers(1, 5))
-def test_the_past_bound_of_a_region_of_habits_with_memory_holds_for_those_in_it(one, other, most):
-    true, used = refined(one, other)
-    radii = np.abs(true.P - used.P).sum(axis=1) / 2
-    _, bounds = region.region_bounds(used, radii, most)
-    means = [np.linalg.matrix_power(true.moves, s) @ radii for s in range(most)]
-    sums = [np.zeros(len(radii)), *np.cumsum(means, axis=0)]
-    for (before, after), bound in zip(pairwise(sums), bounds, strict=True):
-        assert (np.minimum(1.0, after + before) <= bound + 1e-11).all()
-
-
 def test_with_more_states_a_chain_of_as_many_requests_lasts_for_fewer():
     assert [requests_until_refit(1000, 10, states) for states in (0, 10, 40)] == [400, 400, 200]
 
@@ -237,53 +175,6 @@ def test_what_memory_makes_impossible_is_named_and_names_in_another_order_are_tu
         check(Chain([[0.5, 0.5], [0.9, 0.1]], ("a", "b")), used)
     turned = Chain([[0.5, 0.5], [0.5, 0.5], [0, 1]], ("b", "a"), states=[(0,), (1,), (1, 0)])
     assert aligned(turned, used) == used
-
-
-def fitted(true, steps, rng, smoothing=1.0):
-    """A chain fitted to one walk, with its counts: how often a row is seen depends on the others."""
-    path = true.simulate(steps, rng)
-    counts = np.zeros((true.n, true.n), np.int64)
-    np.add.at(counts, (path[:-1], path[1:]), 1)
-    rows = np.where(counts.any(axis=1, keepdims=True), counts + smoothing, 1.0)
-    return Chain(rows / rows.sum(axis=1, keepdims=True)), counts
-
-
-def test_the_region_covers_the_true_chain_and_a_much_smaller_one_would_not():
-    """95 % at least, of 200 fits: at that rate fewer than 180 would be covered in 0.2 % of all seeds. It is cautious:
-    a third of the radius is what is too little here."""
-    rng, covered, narrow = np.random.default_rng(6), 0, 0
-    for _ in range(200):
-        true = Chain(rng.dirichlet(np.full(4, 1.0), 4))
-        used, counts = fitted(true, 400, rng)
-        apart = np.abs(true.P - used.P).sum(axis=1) / 2
-        radii = region.row_radii(used, counts)
-        covered += bool((apart <= radii).all())
-        narrow += bool((apart <= radii / 4).all())
-    assert covered >= 180
-    assert narrow < 180
-
-
-def test_a_fit_says_how_far_an_off_step_may_be_from_private(tmp_path):
-    rng = np.random.default_rng(8)
-    true = Chain(rng.dirichlet(np.full(3, 3.0), 3), ("a", "b", "c"))
-    names = [true.names[x] for x in true.simulate(20_000, rng)]
-    (tmp_path / "log.txt").write_text(" ".join(names) + "\n" + " ".join(names[:3000]) + "\n")
-    done = call("fit", "log.txt", "-o", "c.json", cwd=tmp_path, check=True)
-    told = call("fit", "log.txt", "-o", "d.json", "--json", cwd=tmp_path, check=True).stdout
-    rows = json.loads(told)["misfit"]
-    assert [row["lag"] for row in rows] == [1, 10]
-    assert 0 < rows[0]["both_estimate"] < rows[0]["both"] < 1
-    assert 0 < rows[0]["past_estimate"] < rows[0]["past"] < 1
-    used = Chain.load(tmp_path / "c.json")
-    for mode, key, exact in (
-        ("both, OFF step at lag 1", "both", misfit(aligned(true, used), used, 1).max()),
-        ("past, OFF step 1 after ON", "past", past_under(used, aligned(true, used), "10").steps[1].distance),
-    ):
-        shown = re.search(rf"promise {mode}: at most (\d\.\d+); about \d", done.stdout)
-        assert 0 < exact <= rows[0][key] <= float(shown[1]) < rows[0][key] + 0.0011  # never rounded down
-    (tmp_path / "few.txt").write_text("a b c a b a c b a\n" * 5)
-    done = call("fit", "few.txt", "-o", "few.json", cwd=tmp_path, check=True)
-    assert re.search(r"promise both, OFF step at lag 1: nothing is proved; about \d\.\d", done.stdout)
 
 
 # The promise `past`

@@ -1,4 +1,4 @@
-"""Habits with memory: the theorems of the promise `past`, by enumeration in fractions, and mutants that leak.
+"""The theorems of the promise `past`, for habits of every depth: enumerated in fractions, with mutants that leak.
 
 Paths have states in the place of requests (`exactstreams.machine`): what is hidden are whole states.
 """
@@ -30,6 +30,8 @@ CASES = [  # sources, depth, seed, all states, sensitive sources, steps
     (3, 2, 1, False, (), 4), (3, 2, 4, True, (), 3), (3, 2, 2, False, (2,), 4), (3, 2, 5, True, (0, 1), 3),
     (3, 3, 1, False, (), 3), (2, 3, 1, True, (), 4), (4, 2, 1, False, (), 3), (4, 2, 2, False, (1, 3), 3),
     (2, 2, 3, True, (0, 1), 4), (4, 2, 3, True, (0,), 3), (4, 3, 1, False, (2,), 3),
+    (2, 1, 1, True, (), 4), (2, 1, 2, True, (1,), 4), (3, 1, 1, True, (), 3), (3, 1, 3, True, (2,), 4),
+    (3, 1, 4, True, (0, 1), 3), (4, 1, 1, True, (), 3), (4, 1, 2, True, (3,), 3), (4, 1, 5, True, (0, 1), 3),
 ]  # fmt: skip
 
 
@@ -62,9 +64,12 @@ def test_no_query_tells_anything_about_hidden_states_and_rows_are_right(n, depth
     habits = Habits(n, depth, seed, full, sensitive)
     for statuses, client, joint in streams(habits, steps):
         assert sum(joint.values()) == 1
+        assert all(habits.last[path[t]] in query for path, queries in joint for t, query in enumerate(queries))
         assert largest_distance(joint, statuses, habits.hidden) == 0
         assert largest_information(joint, statuses, habits.hidden) == 0.0
         for t in range(1, steps):
+            for queries, rows in exact_filter(joint, statuses, habits.hidden, t).items():
+                assert rows.items() <= client.rows(queries).items()
             for queries, rows in exact_filter(joint, statuses, habits.hidden, t, everything=True).items():
                 for g, row in rows.items():
                     last = max(i for i, z in enumerate(g) if z is not None)
@@ -183,10 +188,10 @@ class Swapping(Reference):
             self.P = right
 
 
-def leak_after_the_change(may):
-    habits, wrong = Habits(2, 2, 1, True, zeros=False), Habits(2, 2, 2, True, zeros=False)
+def leak_after_the_change(n, depth, may):
+    habits, wrong = (Habits(n, depth, seed, True, zeros=False) for seed in (1, 2))
     worst, changes = Fraction(0), 0
-    for later in product((True, False), repeat=4):
+    for later in product((True, False), repeat=6 - n):
         statuses = (True, False, *later)
         client = habits.client(statuses, Swapping)
         client.wrong, client.may = wrong.moves, may
@@ -206,12 +211,16 @@ def singles(statuses, queries):
     return len(list(run))
 
 
-def test_after_the_change_nothing_is_left_of_wrong_rows_if_the_state_was_public():
-    assert leak_after_the_change(lambda statuses, queries: statuses[-1] or singles(statuses, queries) >= 2) == 0
+@pytest.mark.parametrize(("n", "depth"), [(3, 1), (2, 2)])
+def test_after_a_change_nothing_is_left_of_wrong_rows_if_the_state_was_public_and_else_it_is(n, depth):
+    def decided(statuses, queries):
+        return statuses[-1] or singles(statuses, queries) >= depth
 
+    def too_early(statuses, queries):
+        return not statuses[-1] and singles(statuses, queries) == depth - 1
 
-def test_a_change_after_one_query_of_one_source_keeps_wrong_beliefs():
-    assert leak_after_the_change(lambda statuses, queries: singles(statuses, queries) == 1) > 0.01
+    assert leak_after_the_change(n, depth, decided) == 0
+    assert leak_after_the_change(n, depth, too_early) > 0.01
 
 
 # Theorem 3

@@ -1,4 +1,7 @@
-"""The theory of the promise `past`, each statement by enumeration in fractions, and mutants that leak."""
+"""What the theory of the promise `past` says of Markov chains: costs, mutants, merging, rounding, in fractions.
+
+The theorems themselves are in test_memory_theory.py, for habits of every depth.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,6 @@ from exactstreams import (
     by_quantiles,
     chain_of,
     distance,
-    exact_filter,
     largest_distance,
     largest_information,
     query_laws,
@@ -43,29 +45,6 @@ def streams(P, sensitive, steps, encode=by_quantiles, client=Reference):
 
 
 # The promise
-
-
-@pytest.mark.parametrize(("P", "sensitive", "steps"), CASES)
-def test_no_query_tells_anything_about_what_is_hidden_given_the_queries_before(P, sensitive, steps):
-    for statuses, secret, _, joint in streams(P, sensitive, steps):
-        assert sum(joint.values()) == 1
-        assert all(path[t] in query for path, queries in joint for t, query in enumerate(queries))
-        assert largest_distance(joint, statuses, secret) == 0
-        assert largest_information(joint, statuses, secret) == 0.0
-
-
-@pytest.mark.parametrize(("P", "sensitive", "steps"), CASES)
-def test_the_rows_of_the_filter_are_the_conditional_laws(P, sensitive, steps):
-    for statuses, secret, reference, joint in streams(P, sensitive, steps):
-        for t in range(1, steps):
-            for queries, rows in exact_filter(joint, statuses, secret, t).items():
-                kept = reference.rows(queries)
-                assert {c: kept[c] for c in rows} == rows
-            whole = exact_filter(joint, statuses, secret, t, everything=True)
-            for queries, rows in whole.items():
-                for g, row in rows.items():
-                    last = max(i for i, x in enumerate(g) if x is not None)
-                    assert row == reference.rows(queries)[g[last], last]
 
 
 def test_queries_before_a_private_request_may_predict_it():

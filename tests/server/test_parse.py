@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onoff import errors
-from onoff.server.parse import parse_publication, parse_query
-from onoff.wire import MAX_ROUND, MAX_STEP, Catalogue, QueryMessage, encode_publication
+from onoff.wire import MAX_ROUND, MAX_STEP, Catalogue, QueryMessage, encode_publication, parse_publication, parse_query
 
 CATALOGUE = Catalogue(("news", "sports", "wetter/süd", "science"), 32)
 STREAM = "0123456789abcdef" * 2

@@ -11,8 +11,7 @@ import socket
 import pytest
 
 from onoff.errors import WireError
-from onoff.server.parse import parse_query
-from onoff.wire import Catalogue, decode_answer, encode_publication
+from onoff.wire import Catalogue, decode_answer, encode_publication, parse_query
 from serverprocess import ServerProcess
 from stresskit import mutated, portion, query_body
 

@@ -1,4 +1,4 @@
-"""Whole past streams, enumerated as they are really drawn: what every query tells of what is hidden.
+"""Whole past streams, enumerated as the client's own code draws them: what every query tells of what is hidden.
 
 Numbers are decimals of 70 digits, made from the integers that queries are drawn with and the floats of the chain, digit
 for digit. Beside the effects of interest, down to 2^-60, their own errors are nothing; fractions would be as good and
@@ -8,13 +8,16 @@ thirty times slower.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal, setcontext
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import accumulate
+from unittest.mock import patch
 
 from exactstreams import distance, normalise, random_tree
 from onoff import Chain
-from onoff.past import PastState
+from onoff.client.protocol import State, begin_past, finish
+from onoff.past import Habits, PastState, PublicState
 
 setcontext(Context(prec=70))
 
@@ -28,10 +31,15 @@ def exactly(weights):
 @lru_cache(maxsize=100_000)
 def drawn(step, request, context):
     """The law of the query for a request in a context: {query: probability}, with the integers that are drawn from."""
-    hidden = request in step.state.sensitive
-    units = list(step.masses) if hidden else step.encoder(context).toarray()[request].tolist()
+    units = units_of(step, request, context)
     total = sum(units)
     return {step.sets[i]: Decimal(mass) / total for i, mass in enumerate(units) if mass}
+
+
+@lru_cache(maxsize=100_000)
+def units_of(step, request, context):
+    hidden = request in step.state.sensitive
+    return list(step.masses) if hidden else step.encoder(context).toarray()[request].tolist()
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,6 @@ class Seen:
     past: tuple
     probability: Decimal
     rounding: float  # of this step
-    so_far: float  # of all steps up to this one
     stated: dict
     laws: dict
 
@@ -71,81 +78,111 @@ def habits(n, depth, seed, full=False, zeros=True):
 
 
 class World:
-    """The public part of all streams of a chain and a sensitive set: every state is prepared once.
+    """All streams that the client's state machine can make, with their probabilities.
 
-    What is hidden are whole states. Requests made ON follow the rows of `private`, if there are any.
+    What is hidden are the states that requests really lead to, given all that was asked before the journal. Requests
+    follow the chain that the client uses, but those made ON the rows of `private`, if there are any. `stages` has the
+    stage and the chain of the habits wherever a stream came to.
     """
 
-    def __init__(self, chain, sensitive=(), private=None):
-        self.chain, self.step = chain, chain.step.tolist()
-        self.P = [exactly(row) for row in chain.P.tolist()]
-        self.private = self.P if private is None else [exactly(row) for row in private]
-        self.start = PastState.start(chain, sensitive)
-        self.steps, self.states = {}, {}
+    def __init__(self, chain, sensitive=(), private=None, begin=begin_past):
+        self.public, self.begin = PublicState(Habits(chain, "known"), tuple(sensitive)), begin
+        self.private = private and [exactly(row) for row in private]
+        self.stages = set()
+        self._rows = cache(lambda chain: [exactly(row) for row in chain.P.tolist()])
+        # What moves on is a function of state, step and query: in an enumeration once is enough.
+        start, full_set = cache(PastState.start), PastState.after_full_set
+        first, self._prepare = start(chain, tuple(sensitive)), cache(PastState.prepare)
 
-    def prepared(self, since, state):
-        """The prepared step after what was asked since `start`: queries, and None for everything."""
-        if since not in self.steps:
-            self.steps[since] = state.prepare()
-        return self.steps[since]
+        @cache
+        def after_full_set(state):
+            found = full_set(state)
+            return first if found.same(first) else found
 
-    def next(self, since, state, query):
-        """What was asked since `start`, and the state, one step later."""
-        if (since, query) not in self.states:
-            new = state.after_full_set() if query is None else state.advance(self.prepared(since, state), query)
-            self.states[since, query] = ((), self.start) if new.same(self.start) else ((*since, query), new)
-        return self.states[since, query]
+        self._once = {"start": start, "advance": cache(PastState.advance), "after_full_set": after_full_set}
 
-    def streams(self, statuses, draw=drawn):
+    def settled(self):
+        """After a first step, ON: every state that it may have led to is as likely, and the client knows it."""
+        chain = self.public.habits.chain
+        rows = self._once["start"](chain, self.public.sensitive)
+        homes = [(z, home) for z, home in enumerate(rows.joined) if home >= 0]
+        readers = {
+            ((z,), z, State(1, reader=z, unsettled=0, context=home)): 1 / Decimal(len(homes)) for z, home in homes
+        }
+        return {(tuple(range(chain.n)),): (replace(self.public, rows=rows), readers)}
+
+    def new(self):
+        """A new journal of a reader who has asked before, and whose state it does not know."""
+        chain = self.public.habits.chain
+        first, states = State(unsettled=chain.depth - 1), range(len(chain.P))
+        return {(): (self.public, {((), z, first): 1 / Decimal(len(states)) for z in states})}
+
+    def streams(self, statuses, now=None, draw=drawn):
         """Every OFF query after every past of positive probability, as `Seen`; a mutant has another `draw`.
 
-        The first step is ON. `statuses` may be their number and a function of the queries so far.
+        `now` is where streams begin: {queries: (public state, {(hidden, the reader's state, the client's):
+        probability})}, by default after a first step. `statuses` may be their number and a function of the queries.
         """
-        steps, is_on = statuses if callable(statuses[1]) else (len(statuses), lambda past: statuses[len(past)])
-        everything = tuple(range(self.chain.n))
-        first = {((z,), home, z): p for z, home, p in self._first()}
-        # past -> (asked since `start`, state, sum of roundings, {(hidden, context, the reader's state): probability})
-        now = {(everything,): ((), self.start, 0.0, first)}
-        for t in range(1, steps):
-            after = {}
-            for past, (since, state, before, readers) in now.items():
-                if is_on(past):
-                    after[(*past, everything)] = (*self.next(since, state, None), before, readers, None)
-                    continue
-                step = self.prepared(since, state)
-                laws, branches = {}, {}
-                for (hidden, context, z), p in readers.items():
-                    for x, q in enumerate(self.P[z]):
-                        known = (*hidden, self.step[z][x] if x in state.sensitive else None)
-                        for query, chance in draw(step, x, context).items() if q else ():
-                            law = laws.setdefault(known, {})
-                            law[query] = law.get(query, 0) + p * q * chance
-                            branches.setdefault(query, []).append((known, context, self.step[z][x], p * q * chance))
-                so_far = before + step.rounding
-                total, stated = sum(readers.values()), self._stated(step)
-                shares = {known: (sum(law.values()), normalise(law)) for known, law in laws.items()}
-                yield t, Seen(past, total, step.rounding, so_far, stated, shares)
-                for query, found in branches.items() if t + 1 < steps else ():
-                    after[(*past, query)] = (*self.next(since, state, query), so_far, None, found)
-            now = {past: self._settled(*there) for past, there in after.items()}
+        now = now or self.settled()
+        steps, is_on = statuses if callable(statuses[-1]) else (len(statuses), lambda past: statuses[len(past)])
+        for t in range(len(next(iter(now))), steps):
+            found, after = [], {}
+            with patch.multiple(PastState, **self._once):
+                for past, there in now.items():
+                    found += self._step(past, *there, is_on(past), draw, after)
+            yield from ((t, seen) for seen in found)
+            now = after
+        self._note(public for public, _ in now.values())
 
-    def _first(self):
-        """Readers of all states that the first step may have led to, equally likely."""
-        homes = [(z, home) for z, home in enumerate(self.start.joined) if home >= 0]
-        return [(z, home, 1 / Decimal(len(homes))) for z, home in homes]
+    def _step(self, past, public, readers, private, draw, after):
+        """Put all that follows one past into `after`; what was seen, if it was drawn."""
+        chain, laws = public.habits.chain, {}
+        self._note([public])
+        step = None if public.asks_for_all(private) else self._prepare(public.rows)
+        secret = private or (step is None and public.habits.stage == "known")
+        rows = self.private if private and self.private else self._rows(chain)
+        nexts = [(*reader, x, p * q) for reader, p in readers.items() for x, q in enumerate(rows[reader[1]]) if q]
+        for hidden, z, state, x, p in nexts:
+            came = int(chain.step[z, x])
+            known = (*hidden, came if secret or x in public.sensitive else None)
+            for query, chance, randbelow in self._draws(chain, step, x, state, draw):
+                made = self.begin(state, public, x, private, step, randbelow)
+                assert made.pending.query == query
+                law = laws.setdefault(known, {})
+                law[query] = law.get(query, 0) + p * chance
+                new, to = after.setdefault((*past, query), (made.public, {}))
+                assert new is made.public or new.as_dict() == made.public.as_dict(), "what is public tells of a request"
+                key = known, came, finish(made.state)
+                to[key] = to.get(key, 0) + p * chance
+        return [] if step is None else [self._seen(past, readers, step, laws)]
 
-    def _settled(self, since, state, so_far, readers, found):
-        """Where readers are after a step that was made ON, or OFF with what was `found`."""
-        moved = {}
-        if found is None:
-            found = (
-                ((*hidden, self.step[z][x]), None, self.step[z][x], p * q)
-                for (hidden, _, z), p in readers.items() for x, q in enumerate(self.private[z]) if q
-            )  # fmt: skip
-        for known, context, z, p in found:
-            key = known, state.context(z, context, context is None), z
-            moved[key] = moved.get(key, 0) + p
-        return since, state, so_far, moved
+    def _draws(self, chain, step, request, state, draw):
+        """(query, its probability, numbers that draw it) for every query that can be drawn."""
+        if step is None:
+            yield tuple(range(chain.n)), Decimal(1), None
+            return
+        ends = list(accumulate(map(int, units_of(step, request, state.context))))
+        for query, chance in draw(step, request, state.context).items():
+            last = ends[step.sets.index(query)] - 1
+            yield query, chance, lambda total, last=last: last if total == ends[-1] else -1
 
-    def _stated(self, step):
-        return {query: Decimal(mass) / step.denominator for query, mass in zip(step.sets, step.masses, strict=True)}
+    def _seen(self, past, readers, step, laws):
+        shares = {known: (sum(law.values()), normalise(law)) for known, law in laws.items()}
+        stated = {query: Decimal(mass) / step.denominator for query, mass in zip(step.sets, step.masses, strict=True)}
+        return Seen(past, sum(readers.values()), step.rounding, stated, shares)
+
+    def _note(self, publics):
+        self.stages |= {(public.habits.stage, public.habits.chain.fingerprint) for public in publics}
+
+
+def checked(world, patterns, start=World.settled):
+    """The largest information in bits; the largest distance after any past, as a multiple of what its step states."""
+    bits, excess = 0.0, 0.0
+    for statuses in patterns:
+        told = {}
+        for t, seen in world.streams(statuses, start(world)):
+            told[t] = told.get(t, 0.0) + seen.bits
+            rounding = seen.rounding or 1e-300
+            excess = max(excess, float(seen.distance) / rounding)
+        bits = max([bits, *told.values()])
+    return bits, excess

@@ -7,6 +7,7 @@ with PlainOrigin(directory) as origin: origin.log       # what Python's own web 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import http.server
 import json
@@ -18,9 +19,11 @@ import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
+from clientkit import CHAIN, client_with, faulty
 from onoff import Chain
 from onoff.apps.proxy.app import Application
 from onoff.apps.setup import PORT, Setup
@@ -28,6 +31,7 @@ from onoff.client.client import Client
 from onoff.client.feeds import Source
 from onoff.client.queue import LONGEST, RequestQueue
 from ports import free_port
+from recordingserver import Reply
 
 ONOFF = Path(sys.executable).with_name("onoff")
 
@@ -41,10 +45,48 @@ async def proxied(client: Client, longest: int = LONGEST) -> AsyncIterator[tuple
             yield http, queue
 
 
-def set_up(directory: Path, urls: Mapping[str, str], chain: Chain | None, port: int = PORT) -> Setup:
+def through(world, ask, **options):
+    """What `ask` gives, called with the local program's side and the queue."""
+    kept = {key: options.pop(key) for key in ("longest",) if key in options}
+
+    async def run():
+        async with proxied(past(world, **options), **kept) as (http, queue):
+            return await ask(http, queue)
+
+    return asyncio.run(run())
+
+
+def past(world, chain=CHAIN, **options):
+    settings = {"delay": 0.001, "attempts": 2, "backoff": 0.01, "first_ever": True, **options}
+    return client_with(chain, world.transport(), world.directory / "journal", promise="past", **settings)
+
+
+def no_answer(_):
+    """What a server does that goes away when it is asked."""
+    return Reply([], close=True)
+
+
+def no_frames(world):
+    """What an onoff server does that goes away when it is asked for messages."""
+    return faulty(world.origin, lambda request, _: None if request.method == "GET" else no_answer(request))
+
+
+def true_status(answer):
+    """The status of an answer after which programs would ask again: they get 424 instead."""
+    assert answer.status_code == 424
+    assert f"[status {answer.headers['onoff-true-status']}]" in answer.text
+    assert "retry-after" not in answer.headers
+    return int(answer.headers["onoff-true-status"])
+
+
+def steps(queue):
+    return queue.client.journal.state.step
+
+
+def set_up(directory: Path, urls: Mapping[str, str], chain: Chain | None, port: int = PORT, **more: Any) -> Setup:
     """What `onoff setup` writes for these URLs, which are not asked for. The proxy makes the journal."""
     directory.mkdir()
-    made = Setup(directory, {name: Source(name, url) for name, url in urls.items()}, chain=chain, port=port)
+    made = Setup(directory, {name: Source(name, url) for name, url in urls.items()}, chain=chain, port=port, **more)
     made.write()
     return made
 
@@ -52,8 +94,10 @@ def set_up(directory: Path, urls: Mapping[str, str], chain: Chain | None, port: 
 class ProxyProcess:
     """`onoff proxy` on a free port, which stays the same when it is started again."""
 
-    def __init__(self, directory: Path, urls: Mapping[str, str], chain: Chain | None, *options: str) -> None:
-        made = set_up(directory / "proxy", urls, chain, free_port())
+    def __init__(
+        self, directory: Path, urls: Mapping[str, str], chain: Chain | None, *options: str, **more: Any
+    ) -> None:
+        made = set_up(directory / "proxy", urls, chain, free_port(), **more)
         self.directory, self.port, self.journal = directory, made.port, made.journal
         self.stderr_file = directory / "proxy.err"
         self.command = [str(ONOFF), "proxy", "--directory", str(made.directory), "--delay", "0.01", *options]

@@ -154,7 +154,7 @@ def _check(
 ) -> None:
     """Raise before any work if the question makes no sense."""
     if not chains:
-        raise OnoffError("name a chain file, or use --symmetric or --dirichlet")
+        raise OnoffError("name a chain")
     if not lags or min(lags) < 1:
         raise OnoffError("the first OFF request is one step after ON: give lags from 1 on")
     for promise in promises:

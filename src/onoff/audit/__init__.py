@@ -8,8 +8,8 @@ for, and checked. There are four front doors, each a function with one frozen re
     audit_streams  What do all queries of a client tell?                               `onoff audit streams`
     audit_people   What leaks because people are not Markov?                           `onoff audit people`
 
-Read `files`, `law`, `rows`, `rules`, `replay` and, if there were races, `races`, in this order: the verdict on the
-privacy of a log rests on them.
+Read `files`, `law`, `rows`, `rules`, `habits`, `replay` and, if there were races, `races`, in this order: the verdict
+on the privacy of a log rests on them.
 """
 
 from __future__ import annotations

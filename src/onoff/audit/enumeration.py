@@ -7,7 +7,7 @@ of such integers (`onoff.model.measures`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -33,10 +33,9 @@ Hidden = tuple[int | None, ...]
 Label = tuple[Hidden, int, int]  # what is hidden so far, the context and the state
 Masses = dict[Label, int]
 Asked = dict[tuple[Label, int], int]  # by the label before and the state after a step
-View = tuple[object, ...]  # all that the server has seen
-Keep = Callable[[Hidden, int, bool, int], Hidden | None]
-# Steps that may follow, and in which units of the cases with each next request; None: in all of them.
-After = Callable[[Step, Query, int], Iterable[tuple[Step, Sequence[int] | None]]]
+View = tuple[Query, ...]  # all that the server has seen
+Keep = Callable[[Hidden, int, bool], Hidden]
+After = Callable[[Step, Query, int], Step]
 
 
 @dataclass(frozen=True)
@@ -66,23 +65,22 @@ def walk(
 ) -> Iterator[list[Part]]:
     """Let everybody ask, step by step, and divide those with one view by what they ask for.
 
-    `known[z]` is the state of the client's own habits in state z of the chain. `keep(hidden, state, private, t)` adds a
-    step to what is hidden, or leaves it out; `after(step, query, t)` says which steps may follow a query of step t.
+    `known[z]` is the state of the client's own habits in state z of the chain. `keep(hidden, state, private)` adds a
+    step to what is hidden, or leaves it out; `after(step, query, t)` is the step that follows a query of step t.
     """
     moves = [[(z, p) for z, p in enumerate(row) if p] for row in in_units(chain.moves)]
     last, shares = chain.last.tolist(), cache(_shares)
     masses: Masses = {((), 0, z): p for z, p in enumerate(in_units(start[None])[0]) if p}
     nodes: dict[Step, dict[View, Masses]] = {client.on(): {(): masses}}
 
-    def move(step: Step, then: Step, units: Sequence[int] | None, found: Asked, t: int) -> Masses:
+    def move(step: Step, then: Step, found: Asked) -> Masses:
         """Go on to the next step, with what is then hidden and the context there."""
         moved: Masses = {}
         for ((hidden, context, state), following), mass in found.items():
-            kept = keep(hidden, state, step.lag == 0, t)
             place = 0 if then.comes is None else int(then.comes[context, known[state]])
-            if kept is not None and place != NOWHERE:
-                label = kept, place, following
-                moved[label] = moved.get(label, 0) + (mass if units is None else mass * units[last[following]] >> BITS)
+            if place != NOWHERE:
+                label = keep(hidden, state, step.lag == 0), place, following
+                moved[label] = moved.get(label, 0) + mass
         return {label: mass for label, mass in moved.items() if mass}
 
     for t in range(steps):
@@ -100,12 +98,12 @@ def walk(
                         for i, share in shares(step, context, last[state], next):
                             asked.setdefault(i, {})[label, following] = mass * chance * share >> 2 * BITS
                 for i, found in asked.items():
-                    for then, units in after(step, step.sets[i], t):
-                        parts.append(Part(step, view, step.sets[i], then, move(step, then, units, found, t)))
+                    then = after(step, step.sets[i], t)
+                    parts.append(Part(step, view, step.sets[i], then, move(step, then, found)))
         yield parts
         nodes = {}
         for part in parts:
-            nodes.setdefault(part.following, {})[*part.view, part.query, part.following.lag] = part.masses
+            nodes.setdefault(part.following, {})[*part.view, part.query] = part.masses
 
 
 def _shares(step: Step, context: int, request: int, next: int) -> list[tuple[int, int]]:

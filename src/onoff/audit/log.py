@@ -297,6 +297,7 @@ def _attack_alone(
     chain: Chain, log: Log, exhibits: Exhibits, statuses: Sequence[bool], truth: Sequence[int] | None
 ) -> LogAudit:
     """Attack a log of the promise `both` without a journal: the cheapest plan that serves a lag is taken for its."""
+    chain.without_memory("the promise `both`")
     streams = dict.fromkeys(line.stream for line in log)
     if len(streams) > 1:
         raise OnoffError(f"there are {len(streams)} streams in this log: give the journal of the one that is meant")

@@ -17,7 +17,7 @@ then: `onoff audit log` checks those of a stream that it made. A client that pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property, partial
@@ -33,9 +33,8 @@ from onoff.audit.law import Finding, Law, check_encoder
 from onoff.audit.rows import Walk
 from onoff.errors import OnoffError
 from onoff.model.bounds import up
-from onoff.model.measures import divergence, information, total_variation
+from onoff.model.measures import information, total_variation
 from onoff.model.misfit import Misfit, aligned, check, information_bound, refined, stream_misfit
-from onoff.model.powers import times
 from onoff.model.requests import lags_of, start_law
 from onoff.types import Floats, Progress, Query, silent
 
@@ -65,26 +64,10 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Switched:
-    """What statuses and queries tell about the request of `step`, if it was made ON, which has the chance `frequency`.
-
-    `bits` is the mean divergence of the server's belief from the law of the request; `guess` the chance to guess the
-    request, `prior_guess` without statuses and queries.
-    """
-
-    step: int
-    frequency: float
-    bits: float
-    prior_guess: float
-    guess: float
-
-
-@dataclass(frozen=True)
 class StreamAudit:
     """What the streams of a client tell, by `method`; `holds` is None for a client that promises nothing.
 
-    `misfit` bounds what is found if requests follow another chain. Of a user who switches because of the request there
-    are `switched` and, of one who goes ON as often by chance, `by_chance` instead of `steps`.
+    `misfit` bounds what is found if requests follow another chain.
     """
 
     client: str
@@ -95,8 +78,6 @@ class StreamAudit:
     holds: bool | None
     findings: tuple[Finding, ...] = ()
     misfit: Misfit | None = None
-    switched: tuple[Switched, ...] = ()
-    by_chance: tuple[Switched, ...] = ()
 
 
 def parse_statuses(text: str) -> tuple[bool, ...]:
@@ -122,21 +103,19 @@ def audit_streams(
     sensitive: Sequence[int] = (),
     *,
     true: Chain | None = None,
-    on_for: Collection[int] = (),
     uniform: bool = False,
     progress: Progress = silent,
 ) -> StreamAudit:
     """Audit what all queries of a client tell about what must stay hidden, on streams of `chain`.
 
     Streams begin with the stationary law, or anywhere if `uniform`. With the chain `true` requests follow that one, and
-    the client, made for `chain`, is held against the misfit bound. With `on_for`, privacy is not switched as `statuses`
-    say, but after the first step ON exactly for these sources. Raises `TooLarge` where nothing exact fits.
+    the client, made for `chain`, is held against the misfit bound. Raises `TooLarge` where nothing exact fits.
     """
     private, hidden = check_statuses(statuses, chain.depth), tuple(sorted(set(sensitive)))
     if promise not in ("both", "past"):
         raise OnoffError(f"there is no promise {promise!r}: choose both or past")
-    if any(not 0 <= source < chain.n for source in (*hidden, *on_for)):
-        raise OnoffError(f"a source is no number from 0 to {chain.n - 1}: {[*hidden, *on_for]}")
+    if any(not 0 <= source < chain.n for source in hidden):
+        raise OnoffError(f"a source is no number from 0 to {chain.n - 1}: {list(hidden)}")
     for plan in getattr(client, "plans", ()):
         if plan.chain != chain:
             raise OnoffError(f"the plan {plan.name!r} is for another chain: give plans for the chain that is audited")
@@ -147,7 +126,13 @@ def audit_streams(
     for each in (follows, chain) if promise == "both" else ():
         each.without_memory("the promise `both`")
     setting = _Setting(follows, chain, private, client, promise, hidden, start_law(follows, uniform))
-    return _switching(setting, set(on_for)) if on_for else _strongest(setting, progress)
+    try:
+        return _by_enumeration(setting)
+    except TooLarge:
+        if not client.promises or promise == "past":
+            raise
+    with progress(f"checking {client.name}")(len(private)) as advance:
+        return _by_bound(setting, advance)
 
 
 @dataclass(frozen=True)
@@ -206,17 +191,6 @@ class _Setting:
             yield up(total)
 
 
-def _strongest(setting: _Setting, progress: Progress) -> StreamAudit:
-    """The audit by the strongest method that fits."""
-    try:
-        return _by_enumeration(setting)
-    except TooLarge:
-        if not setting.client.promises or setting.promise == "past":
-            raise
-    with progress(f"checking {setting.client.name}")(len(setting.statuses)) as advance:
-        return _by_bound(setting, advance)
-
-
 def _judged(setting: _Setting, method: str, steps: Sequence[Told], findings: Sequence[Finding] = ()) -> StreamAudit:
     """Hold what was found against what the client states, or against the misfit if requests follow another chain."""
     client, both, bounds = setting.client, setting.promise == "both", None
@@ -245,15 +219,15 @@ def _by_enumeration(setting: _Setting) -> StreamAudit:
     steps: list[Told] = []
     findings: list[Finding] = []
 
-    def keep(hidden: Hidden, state: int, private: bool, t: int) -> Hidden:  # noqa: ARG001
+    def keep(hidden: Hidden, state: int, private: bool) -> Hidden:
         token = setting.known[state]
         if both:
             return (*hidden, token) if private else hidden
         sensitive = setting.used.last[token] in setting.sensitive
         return (token,) if private else (*hidden, token if sensitive else None)
 
-    def after(step: Step, query: Query, t: int) -> list[tuple[Step, None]]:
-        return [(client.on(step, query) if (*statuses, True)[t + 1] else client.off(step, query), None)]
+    def after(step: Step, query: Query, t: int) -> Step:
+        return client.on(step, query) if (*statuses, True)[t + 1] else client.off(step, query)
 
     stated = list(setting.stated()) if both and client.promises else [None] * len(statuses)
     for t, parts in enumerate(setting.walk(keep, after)):
@@ -322,56 +296,3 @@ def _encoder_distance(chain: Chain, step: Step) -> Fraction | Finding:
                 return found
             worst = max(worst, found)
     return worst
-
-
-# Privacy that is switched because of the request
-
-
-def _switching(setting: _Setting, sources: set[int]) -> StreamAudit:
-    """The promise needs statuses that do not depend on the requests: what a user tells who goes ON for some sources.
-
-    Beside it, what one tells who goes ON as often by chance, whom the promise covers.
-    """
-    n, targets = setting.used.n, range(2, len(setting.statuses) + 1)
-    if len(sources) == n:
-        raise OnoffError(f"all {n} sources are asked for ON: name some, and not all")
-    wanted = np.isin(np.arange(n), list(sources)).astype(np.float64)
-    chance = np.full(n, float(times(setting.start, wanted)))
-    switched, by_chance = (tuple(_told_of(setting, chances, t) for t in targets) for chances in (wanted, chance))
-    found = StreamAudit(setting.client.name, setting.promise, setting.statuses, EXACT, (), None)
-    return replace(found, switched=switched, by_chance=by_chance)
-
-
-def _told_of(setting: _Setting, chances: Floats, target: int) -> Switched:
-    """What all statuses and queries tell about the request of step `target`, if it was ON; chances[x] of going ON."""
-    client, chain, steps = setting.client, setting.chain, len(setting.statuses)
-    on = [int(ONE * Fraction(p)) for p in chances.tolist()]
-    off = [ONE - units for units in on]
-
-    def keep(hidden: Hidden, state: int, private: bool, t: int) -> Hidden | None:
-        if t + 1 != target:
-            return hidden
-        return (int(chain.last[state]),) if private else None
-
-    def after(step: Step, query: Query, t: int) -> list[tuple[Step, list[int] | None]]:
-        switch = t + 1 < steps and t + 1 >= setting.used.depth
-        return (
-            [(client.on(step, query), on), (client.off(step, query), off)]
-            if switch
-            else [(client.on(step, query), None)]
-        )
-
-    *_, parts = setting.walk(keep, after)
-    prior = np.pad(setting.start, (0, len(chain.states) - chain.n))
-    for _ in range(target - 1):
-        prior = times(prior, chain.moves)
-    prior = np.asarray(np.bincount(chain.last, prior), dtype=np.float64)
-    law = np.zeros((len(parts), chain.n))  # [view, request], with the request made ON
-    for row, part in zip(law, parts, strict=True):
-        for ((request,), _, _), mass in part.masses.items():
-            row[request] += mass / ONE
-    frequency, guess = float(law.sum()), float(prior.max())
-    if not frequency:
-        return Switched(target, 0.0, 0.0, guess, guess)
-    bits = sum(row.sum() * divergence(row / row.sum(), prior) for row in law if row.any()) / frequency
-    return Switched(target, frequency, bits, guess, min(1.0, float(law.max(axis=1).sum()) / frequency))

@@ -4,7 +4,7 @@ What was written survives `kill -9` and power loss (WAL, synchronous=FULL). The 
 0600, deleted messages are overwritten. How much is written in a step is a function of the sets and the whole answer,
 never of the wanted source. After a crash `Client.resume` finishes the pending request with the same query.
 
-What is checked when a journal is opened, each against a fault that nothing else catches:
+Opening a journal makes these checks, each for a fault that no other check finds:
 
     checksum of each row     a digit that has changed inside a row
     SQLite's own check       rows that are missing, pages that were torn or swapped
@@ -31,6 +31,7 @@ from onoff.client.disk import (
     VERSION,
     DamagedError,
     Step,
+    check_is_for,
     check_is_journal,
     check_promise,
     connect,
@@ -39,14 +40,14 @@ from onoff.client.disk import (
     read_meta,
     write_row,
 )
-from onoff.client.habits import chain_row, forgotten_row, new_state, public_state, unknown_habits
+from onoff.client.habits import chain_row, forgotten_row, new_state, read_public, unknown_habits
 from onoff.client.laws import numbers_text
 from onoff.client.memory import Memory, parse_keep
 from onoff.client.message import failure_end
 from onoff.client.protocol import Begun, State
 from onoff.client.rollback import RollbackGuard, lock_beside
 from onoff.client.transports import FAILURE_SECONDS, Answer
-from onoff.errors import AFRESH, JournalError, SessionError
+from onoff.errors import JournalError, SessionError
 from onoff.files import read_rows, sync_directory
 from onoff.model.chain import Chain
 from onoff.past import Habits, PublicState
@@ -62,8 +63,8 @@ class Journal:
     Each chain that was ever used is a row of `chains`, with the first step that it may serve; an empty one says that
     habits are learned anew. `ended` is when the newest finished step ended, in seconds since 1970.
 
-    `unwritten` is the step of the oldest message that its caller has not put into a file yet; None if no caller says
-    so. What is replaced stays on disk until the messages before it are written: after a kill the next process does it.
+    `unwritten` is the step of the oldest message that `play` has not written to a file yet; None without `play`. A
+    replaced message stays on disk until it is written: after a kill the next process writes it.
     """
 
     unwritten: int | None = None
@@ -81,14 +82,14 @@ class Journal:
         names: Sequence[str] = (),
         depth: int = 1,
     ) -> None:
-        """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough.
+        """`first_ever` says that this reader never asked this server: then `depth` ON requests are enough.
 
-        A chain of some `depth` needs as many: they tell the reader's state, whatever came before.
+        They show the reader's state of a chain of that `depth`, whatever came before. Otherwise one more is needed.
 
-        `promise` and `sensitive` must be those of the journal, if they are given. A new one is for "both" by default.
-        Members of earlier answers are cached in at most `cache` bytes; another limit than before takes effect with the
-        next answer. A new one with the `names` of the sources has no chain. Without a catalogue it is opened to be read
-        alone: it must be there, and no server may be asked.
+        `promise` and `sensitive`, if given, must be those of the journal. A new journal is for "both" by default, and
+        has no chain if it gets the `names` of the sources. Members of answers are cached in at most `cache` bytes; a
+        changed limit takes effect with the next answer. Without a catalogue the journal is opened to be read only: it
+        must exist, and no server may be asked.
         """
         self.path, self._limit = Path(path), cache
         self._database: sqlite3.Connection | None = None
@@ -107,7 +108,7 @@ class Journal:
                 check_is_journal(self.path)
                 self._database = connect(self.path)
                 self._meta = read_meta(self.path, self._database)
-                self._check_is_for(chain, catalogue)
+                check_is_for(self.path, self._meta, chain, catalogue)
                 self.promise, self.sensitive = self._meta["promise"], tuple(json.loads(self._meta["sensitive"]))
                 check_promise(self.path, (self.promise, self.sensitive), promise, sensitive)
                 self._guard.check(self._meta)
@@ -124,14 +125,14 @@ class Journal:
                 raise
 
     def naming_versions(self, begun: Begun) -> Begun:
-        """The drawn query with the versions of what is held, for all of its members alike."""
+        """Add the versions of held messages to a drawn query, for all members alike."""
         pending = replace(begun.pending, held=cache.versions(self._members, begun.pending.query))
         return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
 
     def begin(self, begun: Begun, cost: float, law: str | None = None) -> None:
-        """Put a drawn query on disk, before it goes on the wire, with what it was drawn from and the rows after it.
+        """Put a drawn query on disk, before it is sent, with its random numbers and the public state after it.
 
-        `cost` is what its law expects, and `law` is the digest of that law.
+        `cost` is the law's expected number of messages, `law` the law's digest.
         """
         drawn, public = begun.pending, begun.public
         about = (drawn.private, drawn.asked_private, drawn.lag, drawn.plan, drawn.query, drawn.request, drawn.next)
@@ -171,7 +172,7 @@ class Journal:
             write_row(database, "steps", replace(step, attempts=step.attempts + 1).row)
 
     def read_held(self) -> dict[int, bytes]:
-        """The bodies of all that the pending query says is held, for all members alike. Read before it is sent."""
+        """Read the bodies of which the pending query names versions, for all members alike, before it is sent."""
         with self._open() as database:
             sources = json.dumps(sorted(self._named()))
             rows = read_rows(database, "members", "WHERE source IN (SELECT value FROM json_each(?))", sources)
@@ -185,9 +186,9 @@ class Journal:
     def finish(self, state: State, query: Sequence[int], answer: Answer) -> None:
         """Put the whole answer and the end of its step on disk, before the caller sees any of it.
 
-        `query` has the sources in the order of the answer. All members are written in that order, except those that are
-        there unchanged. What else was held stays while there is room. Which member was wanted changes neither what is
-        written nor whether it fits.
+        `query` has the sources in the order of the answer. All members are written in that order, except unchanged
+        ones. Other held messages stay while there is room. Which member was wanted changes neither what is written nor
+        whether it fits.
         """
         contents, named = dict(zip(query, answer.contents, strict=True)), self._named()
         whole = {source: content for source, content in contents.items() if not (content.unchanged and source in named)}
@@ -218,7 +219,7 @@ class Journal:
             self.erase()
 
     def _replace(self, member: Member, body: bytes | None) -> None:
-        """Put a member in the place of that of its source. Part of a transaction."""
+        """Replace the member of a source. Part of a transaction."""
         with self._open() as database:
             if self.unwritten is not None:
                 for row in read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", member.source):
@@ -229,9 +230,9 @@ class Journal:
     def erase(self) -> None:
         """Erase requests and random numbers of finished steps that are older than the owner wants to keep.
 
-        Steps whose messages may be delivered again stay, as the newest one, and those with a failure that may be given
-        again. What the next query depends on stays in the state. Nothing of the erased is left in the file, in its log
-        or on free pages. Which steps are erased, and when, depends on their numbers, ends and failures alone.
+        Steps stay whose messages or failures may be delivered again, such as the newest step. Later queries do not
+        depend on the rest. Nothing of it is left in the file, in its log or on free pages. Which steps are erased, and
+        when, depends on their numbers, ends and failures alone.
         """
         if self.memory.keep is None:
             return
@@ -250,13 +251,13 @@ class Journal:
 
     @property
     def notes(self) -> str:
-        """What the transport remembers of servers, as it came with the last answer."""
+        """The transport's notes on servers, from the last answer."""
         return self._meta.get("servers", "")
 
     def failure(self, source: int) -> tuple[Step, int] | None:
-        """The newest step in which a source was wanted and failed, with its status; None if that is not late enough.
+        """The newest step of the last five minutes in which a source was wanted and failed, with its status; or None.
 
-        Failures of all members of an answer are noted alike: which of them was wanted, only the request says.
+        Failures of all members are noted alike: only the request says which was wanted.
         """
         found, moment = None, time.time()
         for step, failures in self._failures:
@@ -274,9 +275,9 @@ class Journal:
         return step, self._members[step.request]
 
     def messages(self, since: int = 0) -> Iterator[tuple[Step, Member, bytes]]:
-        """As `read_messages`."""
+        """As `cache.read_messages`."""
         with self._open() as database:
-            yield from read_messages(database, since)
+            yield from cache.read_messages(database, since)
 
     def deliver_all(self) -> None:
         """Keep messages until `unwritten` says that they are in files."""
@@ -297,7 +298,7 @@ class Journal:
             self.memory = memory
 
     def close(self) -> None:
-        """Let other processes have it."""
+        """Unlock the journal."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -384,44 +385,6 @@ class Journal:
         self._guard.seal_first(start, meta["identity"])
         os.rename(unfinished, self.path)
         sync_directory(self.path.parent)
-
-    def _check_is_for(self, chain: str, catalogue: str | None) -> None:
-        """Refuse a journal of another chain or catalogue."""
-        for key, value in (("chain", chain), ("catalogue", catalogue)):
-            if value is None or self._meta[key] == value:
-                continue
-            is_chain = key == "chain" and "note learning" not in self._meta
-            what = "chain" if is_chain else "list of sources (a catalogue or URLs, in their order)"
-            raise JournalError(f"{self.path}: belongs to another {what}; {AFRESH}")
-
-
-def read_public(
-    path: Path, chain: Chain, state: State, kept: Mapping[str, Any], newest: Mapping[str, Any] | None
-) -> PublicState:
-    """The public state that the journal at `path` has `kept`. One that no client writes is damage."""
-    with explained(path):
-        found = public_state(chain, newest, kept)
-        if (found.rows is None) != (state.context is None):
-            raise DamagedError("its rows do not fit its state")
-        return found
-
-
-def read_messages(database: sqlite3.Connection, since: int = 0) -> Iterator[tuple[Step, Member, bytes]]:
-    """The finished steps from `since` on whose messages are still on disk, with their wanted members and bodies.
-
-    The newest is there, and those that were not yet put into files.
-    """
-    [noted] = read_rows(database, "meta", "WHERE key = 'unwritten'")
-    for step in map(Step.of_row, read_rows(database, "steps", "WHERE step >= ?", max(since, int(noted["value"])))):
-        source = step.request
-        # In this order: what the client replaces between the two readings is then found twice, and not missed.
-        rows = read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", source)
-        newest = [(Member.of_row(row), row["body"]) for row in rows]
-        rows = read_rows(database, "replaced", "WHERE source = ? AND until > ?", source, step.step)
-        found = [(Member(*json.loads(row["member"])), row["body"]) for row in rows] + newest
-        those = [each for each in found if each[0].step <= step.step]  # the first was there after this step
-        if step.bytes is not None and those:
-            yield step, *those[0]
 
 
 def _state_text(state: State) -> str:

@@ -16,14 +16,13 @@ import numpy as np
 from onoff.errors import ChainError, LogError
 from onoff.extras import need
 from onoff.files import path_of
-from onoff.logs import memory, quality
+from onoff.logs import memory
 from onoff.logs.count import MOST_WITH_MEMORY, Sources, Transitions, count_sources, count_transitions
 from onoff.logs.engines import Columns, DuckDB, Engine, Spark, explained
 from onoff.logs.memory import AUTO, DEPTHS, Depth
 from onoff.logs.read import FORMATS, Log, ReadOptions, open_log
-from onoff.logs.region import Misfit, misfits
 from onoff.model.chain import Chain
-from onoff.model.misfit import is_too_small
+from onoff.model.misfit import FEW, is_too_small
 from onoff.types import Progress, Units, is_flag, is_number, is_whole, silent
 
 MOST = 1000  # sources: for more no plan is made
@@ -31,7 +30,7 @@ OTHER = "other"
 LARGEST = 1e300
 LEAST = 1e-3  # transitions that a row rests on, if nothing was counted and nothing is added
 SOME = 20  # events: in a log with as many, some source comes twice
-SEED = 1  # of the chains that the counts leave plausible
+WORTH = 0.1  # the least saving for which switching privacy OFF is worth the trouble
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,6 @@ class Report:
     marginal_bits: float
     memory: int
     depths: tuple[Depth, ...]
-    misfit: tuple[Misfit, ...]
     verdict: str
 
 
@@ -162,7 +160,7 @@ def fit(log: str | PathLike[str], *more: str | PathLike[str], progress: Progress
             raise LogError(f"{files[0]}: has no times, so --gap means nothing; leave it out")
         with nullcontext(reader) if told.spark is None else closing(Spark(told.spark, reader)) as engine:
             counted = _count(engine, files[0], opened, told, progress)
-    return _estimate(files[0], counted, told, progress)
+    return _report(files[0], counted, told, progress)
 
 
 def _count(engine: Engine, file: Path, log: Log, told: FitOptions, progress: Progress) -> _Counted:
@@ -227,7 +225,7 @@ def _name_sources(file: Path, sources: Sources) -> tuple[list[str], int | None]:
     return names, other
 
 
-def _estimate(file: Path, log: _Counted, told: FitOptions, progress: Progress) -> Fit:
+def _report(file: Path, log: _Counted, told: FitOptions, progress: Progress) -> Fit:
     """Make the chain of what was counted, with its report."""
     found, notes, n = log.transitions, log.notes, len(log.names)
     pairs = found.levels[0].counts
@@ -238,7 +236,7 @@ def _estimate(file: Path, log: _Counted, told: FitOptions, progress: Progress) -
     if is_too_small(transitions, n):
         notes += (f"{transitions} transitions are few for {n} sources: do not rely on this chain",)
     smoothing = memory.choose_smoothing(pairs) if told.smoothing is None else float(told.smoothing)
-    first = quality.estimate(counts, found.starts, log.names, smoothing)
+    first = estimate(counts, found.starts, log.names, smoothing)
     with progress("contexts")(None):
         contexts = memory.fit_contexts(found.levels, first.P, smoothing)
         choices = [memory.choose_states(contexts, depth) for depth, _ in enumerate(found.levels, 1)]
@@ -264,7 +262,31 @@ def _estimate(file: Path, log: _Counted, told: FitOptions, progress: Progress) -
         marginal_bits=memory.marginal_bits(pairs),
         memory=chosen + 1,
         depths=depths,
-        misfit=misfits(chain, contexts.own_counts(states)[states], np.random.default_rng(SEED)),
-        verdict=quality.verdict(depths[chosen].first_cost, n, transitions),
+        verdict=verdict(depths[chosen].first_cost, n, transitions),
     )
     return Fit(chain, counts, report)
+
+
+def estimate(pairs: Units, starts: Units, names: Sequence[str], smoothing: float) -> Chain:
+    """Make the chain with P[i, j] proportional to pairs[i, j] + smoothing.
+
+    After a source that nothing ever followed a new sequence begins: its row is that of `starts`.
+    """
+    dead = pairs.sum(axis=1, keepdims=True) == 0
+    return Chain.from_counts(np.where(dead, starts, pairs), names, smoothing)
+
+
+def verdict(first_cost: float, n: int, transitions: int) -> str:
+    """Say whether OFF steps pay: whether the least cost of the first one is well below n, the cost of ON.
+
+    No advice where the costs themselves cannot be relied on.
+    """
+    if is_too_small(transitions, n):
+        return (
+            f"No recommendation: {transitions} transitions are few for {n} sources, and the costs may be far off. "
+            f"Collect at least {FEW * n}, or keep fewer sources (--top)."
+        )
+    what = f"at the first step after ON no scheme of the promise past needs less than {first_cost:.2f} of {n} messages"
+    if (saved := 1 - first_cost / n) >= WORTH:
+        return f"OFF saves download, {saved:.0%} or less to begin with: {what}. Later steps usually need fewer."
+    return f"ON all the time is nearly as cheap to begin with: {what}. Later steps usually need fewer."

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from onoff.errors import OnoffError
 from onoff.logs.count import FOLDS, Level
+from onoff.logs.fit import estimate
 from onoff.logs.memory import Contexts, choose_smoothing, choose_states, fit_contexts
-from onoff.logs.quality import estimate
 from onoff.model.chain import Chain
 from onoff.model.requests import Split
 from onoff.types import Mask

@@ -185,7 +185,7 @@ class Chain:
         members = self._closed_class()
         result = np.zeros(len(self.P))
         with np.errstate(all="ignore"):
-            result[members] = _eliminated(self.moves[np.ix_(members, members)])
+            result[members] = products.stationary(self.moves[np.ix_(members, members)])
         if not np.isfinite(result).all():
             raise ChainError("the stationary distribution overflows: transitions are too unlikely; smooth the chain")
         return result
@@ -379,19 +379,6 @@ def _normalised(row: Floats, index: int, name: str) -> Floats:
             value=total,
         )
     return row if abs(total - 1) <= len(row) * 2.0**-52 else row / total
-
-
-def _eliminated(P: Floats) -> Floats:
-    """The stationary distribution of an irreducible chain, by Grassmann-Taksar-Heyman elimination: no subtraction."""
-    A, size = P.copy(), len(P)
-    for k in range(size - 1, 0, -1):
-        A[:k, k] /= A[k, :k].sum()
-        A[:k, :k] += np.outer(A[:k, k], A[k, :k])
-    weights = np.ones_like(A[0])
-    for k in range(1, size):
-        weights[k] = (weights[:k] * A[:k, k]).sum()
-    distribution: Floats = weights / weights.sum()
-    return distribution
 
 
 def _cumulated(weights: Floats) -> Floats:

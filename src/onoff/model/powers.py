@@ -1,4 +1,4 @@
-"""Products of non-negative matrices, with a small proved error, and their exact support.
+"""Products of non-negative matrices, with a small proved error, their exact support, and stationary laws.
 
 Nothing is subtracted, so errors are relative and entrywise: a product whose sums have t terms adds at most
 gamma(t) = t u / (1 - t u) with u = 2^-53, whatever the order of summation and with or without fused operations.
@@ -132,3 +132,16 @@ def boolean_power(support: Mask, k: int) -> Mask:
     if k and support.all():
         return support  # every pair is joined by walks of any length
     return _power(support, k, multiply) if k else np.eye(len(support), dtype=bool)
+
+
+def stationary(P: Floats) -> Floats:
+    """The stationary distribution of an irreducible chain, by Grassmann-Taksar-Heyman elimination: no subtraction."""
+    A, size = P.copy(), len(P)
+    for k in range(size - 1, 0, -1):
+        A[:k, k] /= A[k, :k].sum()
+        A[:k, :k] += np.outer(A[:k, k], A[k, :k])
+    weights = np.ones_like(A[0])
+    for k in range(1, size):
+        weights[k] = (weights[:k] * A[:k, k]).sum()
+    distribution: Floats = weights / weights.sum()
+    return distribution

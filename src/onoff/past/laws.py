@@ -24,15 +24,17 @@ from onoff.types import Floats
 
 NEAR = 2e-3  # above the lower bound, as a share of it: no other law is tried
 ENOUGH = 1.5e-2  # above the outer bound: for more than a few sources no search is made
-ENOUGH_OF_MANY = 1.9e-2  # the same with more contexts than sources, where a search takes long
+MANY_CONTEXTS = 2  # times the sources: habits with memory have them
+ENOUGH_OF_MANY = 1.9e-2  # the same for many contexts
 GAP = 1e-2  # of a search for many sources
 FEW = 12  # sources up to which the search goes on to NEAR
+SEVERAL = 40  # sources up to which a search for a few extreme rows comes first, if there are many others
 MANY = 100  # sources beyond which no search is made: it would take minutes
 ROUNDS = 40  # of the search: it ends far earlier unless the program is very degenerate
 PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose
 COMBS = 4, 8  # orders, at least and at most
 COMBS_OF_REST = 14, 14  # for what peeling leaves
-COMBS_OF_MANY = 16, 16  # with more contexts than sources, where no law is near yet
+MORE_COMBS = 10, 10  # for many contexts, before a search, which takes long
 SAME = 1e-9  # a row that adds less to the peaks adds nothing
 
 
@@ -47,42 +49,62 @@ def law_for(rows: RowTable, held: int, deadline: float = inf) -> tuple[Law, floa
         return everything(1), 1.0
     if rows.groups == 1:
         return _realised(rows, np.eye(n, dtype=bool), rows.rows[0], held, deadline), bound
+    if rows.groups > MANY_CONTEXTS * n:
+        return _law_for_many(rows, bound, held, deadline)
     best = everything(n)
     for member, mass in _proposals(rows, bound, deadline):
         best = min(best, _realised(rows, member, mass, held, deadline), key=Law.cost)
         if best.cost() <= bound * (1 + NEAR):
             return best, bound
-    if n > MANY or rows.relative_error > NEAR:  # of rows that are so far off no search could prove enough
+    if not _is_searchable(rows) or (n > FEW and best.cost() <= bound * (1 + ENOUGH)):
         return best, bound
-    near = NEAR if n <= FEW else ENOUGH_OF_MANY if rows.groups > n else ENOUGH
-    for improve in (_improved_for_extremes, _improved) if rows.groups > n else (_improved,):
-        if best.cost() > bound * (1 + near):
-            best, proved = improve(rows, best, held, deadline)
-            bound = max(bound, proved)
+    return _searched(rows, rows, best, held, deadline)
+
+
+def _law_for_many(rows: RowTable, bound: float, held: int, deadline: float) -> tuple[Law, float]:
+    """The same for many contexts, as habits with memory have them. All flows of a law take long, so few are tried."""
+    best, near = everything(rows.n), NEAR if rows.n <= FEW else ENOUGH_OF_MANY
+    extremes = _extremes(rows)
+    peelable = _is_searchable(rows) and extremes.groups < rows.groups
+
+    def attempts() -> Iterator[tuple[Law, float]]:
+        """Laws and proved bounds, the quickest first."""
+        if peelable and rows.n <= SEVERAL:
+            start = _realised(extremes, *_combed(extremes, *COMBS, deadline), held, deadline)
+            yield _searched(rows, extremes, start, held, deadline)
+        for proposal in _proposals(rows, bound, deadline):
+            yield _realised(rows, *proposal, held, deadline), bound
+        if peelable and rows.n > SEVERAL:
+            yield _searched(rows, extremes, best, held, deadline)
+        if not peelable:
+            yield _realised(rows, *_combed(rows, *MORE_COMBS, deadline), held, deadline), bound
+        if _is_searchable(rows):
+            yield _searched(rows, rows, best, held, deadline)
+
+    for law, proved in attempts():
+        best, bound = min(best, law, key=Law.cost), max(bound, proved)
+        if best.cost() <= bound * (1 + near):
+            break
     return best, bound
 
 
-def _improved(rows: RowTable, best: Law, held: int, deadline: float, core: RowTable | None = None) -> tuple[Law, float]:
-    """A law that is at least as good, by a search for the optimum of the rows, or of a `core` of them; and a bound."""
-    search = Search(core or rows, NEAR if rows.n <= FEW else GAP, best)
+def _is_searchable(rows: RowTable) -> bool:
+    """Whether a search can end soon enough: of rows that are far off it could prove too little."""
+    return rows.n <= MANY and rows.relative_error <= NEAR
+
+
+def _searched(rows: RowTable, core: RowTable, start: Law, held: int, deadline: float) -> tuple[Law, float]:
+    """What a search for the optimum of some of the rows finds from a law of theirs, repaired for all; and a bound."""
+    search = Search(core, NEAR if rows.n <= FEW else GAP if core is rows else ENOUGH, start)
     for _ in range(ROUNDS):
         if search.done:
             break
         in_time(deadline)
         search.round(inf)
-    if search.best is not best:
-        found = _realised(rows, search.best.member, search.best.mass / search.best.total, held, deadline)
-        best = min(best, found, key=Law.cost)
-    return best, search.certificate.bound
-
-
-def _improved_for_extremes(rows: RowTable, best: Law, held: int, deadline: float) -> tuple[Law, float]:
-    """A law that is at least as good: that of a few extreme rows, which is soon found, or of more combs."""
-    extremes = _extremes(rows)
-    if extremes.groups < rows.groups:
-        return _improved(rows, best, held, deadline, extremes)
-    combs = _combed(rows, *COMBS_OF_MANY, deadline)
-    return min(best, _realised(rows, *combs, held, deadline), key=Law.cost), 0.0
+    found = search.best
+    if found is not start or core is not rows:
+        found = _realised(rows, found.member, found.mass / found.total, held, deadline)
+    return found, search.certificate.bound
 
 
 def _proposals(rows: RowTable, bound: float, deadline: float) -> Iterator[tuple[Member, Floats]]:

@@ -23,11 +23,11 @@ class PublicState:
     rows: PastState | None = None
 
     def asks_for_all(self, private: bool) -> bool:
-        """Whether the next step asks for everything. A private request does, whatever is known."""
+        """True if the next step asks for everything. A private request always does."""
         return private or self.rows is None or self.habits.stage not in ("fixed", "known")
 
     def after_everything(self, request: int, private: bool, counts: bool) -> Self:
-        """After a step that asked for everything. `private`: it was asked ON; `counts`: it counts as ON."""
+        """Advance by a full-set step. `private`: it was asked ON; `counts`: it counts as ON."""
         if self.habits.stage in ("learn", "fixed"):
             habits = self.habits.learned(request, private)
         elif self.habits.stage == "known":
@@ -56,7 +56,7 @@ class PublicState:
 
     @classmethod
     def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
-        """The state that `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
+        """Read what `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
         rows = None if data["rows"] is None else PastState.from_dict(chain, data["rows"])
         return cls(Habits.from_dict(chain, data["habits"]), tuple(data["sensitive"]), rows)
 

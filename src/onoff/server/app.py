@@ -24,13 +24,12 @@ from starlette.types import Receive, Scope, Send
 from onoff.errors import StoreError, WireError
 from onoff.server.frames import Board
 from onoff.server.limits import read_body, send_answer
-from onoff.server.parse import parse_publication, parse_query
 from onoff.server.problems import Problem, problem_of, unavailable
 from onoff.server.store import open_store
 from onoff.server.store.streams import open_streams
 from onoff.server.tokens import matches
 from onoff.server.transcript import Transcript
-from onoff.wire import Catalogue, QueryMessage
+from onoff.wire import Catalogue, QueryMessage, parse_publication, parse_query
 
 QUERY, CATALOGUE = "/v1/query", "/v1/catalogue"
 

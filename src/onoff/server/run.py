@@ -1,4 +1,7 @@
-"""Runs ASGI applications with uvicorn: one in this event loop (page, proxy), or `onoff serve` with its processes."""
+"""Runs ASGI applications with uvicorn: one in this event loop (page, proxy), or `onoff serve` with its processes.
+
+`LocalServer` is a whole server in a thread of this process: the page and the demonstration talk to one over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -31,8 +34,9 @@ from starlette.types import ASGIApp
 from onoff.errors import OnoffError
 from onoff.server.app import SHARED_DIRECTORY, Application, Settings
 from onoff.server.limits import CONNECTIONS, REQUEST_SECONDS, Connection, Room, connection_limit, through_connections
-from onoff.server.store import Store
+from onoff.server.store import Store, open_store
 from onoff.server.watch import Watcher
+from onoff.wire import Catalogue
 
 # A server that was killed leaves its port within a moment; who starts it again must not fail for that.
 _PORT_PATIENCE = 3.0
@@ -55,6 +59,7 @@ STOP_SECONDS = 10.0  # then a process that has not ended is killed
 _RESTART_SECONDS = 0.5  # before a process that has died is replaced: it may die again at once
 
 _LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_LOOPBACK = "127.0.0.1"
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal that is closed is an end, too
 _READY = signal.SIGUSR1  # by which a process tells its parent that it answers
@@ -261,3 +266,48 @@ async def _answer(serving: AbstractAsyncContextManager[None]) -> None:
         with suppress(ProcessLookupError):  # a parent that was killed meanwhile
             os.kill(cast("int", parent.pid), _READY)
         await stop.wait()
+
+
+class LocalServer:
+    """A server on a free loopback port, with one round published. It ends with the process.
+
+    Use as `with LocalServer(...) as server`. Its files are in `directory`.
+    """
+
+    def __init__(self, directory: Path, messages: Mapping[str, bytes], length: int) -> None:
+        self.catalogue, self.transcript = Catalogue(tuple(messages), length), directory / "transcript"
+        self._messages, self._stack, self.url = messages, ExitStack(), ""
+        self._settings = Settings(str(directory / "messages.db"), self.catalogue, transcript=self.transcript)
+
+    def __enter__(self) -> LocalServer:
+        """Return when it answers and the messages are published."""
+        listening = self._stack.enter_context(reserved(_LOOPBACK, 0))
+        self.url = url_of(listening)
+        open_store(self._settings.store, self.catalogue).close()
+        self._app, ready = Application(self._settings), threading.Event()
+
+        async def serve() -> None:
+            stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
+            self._stack.callback(self._loop.call_soon_threadsafe, stop.set)
+            async with served(self._app, listening):
+                ready.set()
+                await stop.wait()
+
+        thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+        self._stack.callback(thread.join)
+        thread.start()
+        ready.wait()
+        self.publish(self._messages)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it, if it runs, and wait for its end."""
+        self._stack.close()
+
+    def publish(self, messages: Mapping[str, bytes]) -> None:
+        """Publish a round of these messages, from any thread but the server's own."""
+        round = {self.catalogue.index[name]: message for name, message in messages.items()}
+        asyncio.run_coroutine_threadsafe(self._app.publish(round), self._loop).result()

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from onoff.apps.cli import audit, check, costs, fit, plan, proxy, read, serve, setup, status, study
+from onoff.apps.cli import audit, costs, fit, plan, read, serve, setup, status, study
 from onoff.apps.cli.options import App, Quiet, Verbose
 from onoff.apps.cli.output import detail, start_log
 from onoff.errors import STOPPED, USAGE, OnoffError
@@ -35,7 +35,7 @@ app = App(
 )
 
 # In the order in which --help lists them.
-for module in (setup, proxy, read, status, fit, check, costs, plan, serve, study, audit):
+for module in (setup, read, status, fit, costs, plan, serve, study, audit):
     module.register(app)
 
 

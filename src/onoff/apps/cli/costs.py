@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -14,7 +13,7 @@ import typer
 
 from onoff.apps.cli.options import PLAN, AsJson, Dask, Jobs, parse_lags, parse_sources
 from onoff.apps.cli.output import note, print_json, print_table
-from onoff.apps.signals import interrupt_on_signals
+from onoff.apps.terminal import interrupt_on_signals, progress
 from onoff.errors import FOUND, OnoffError
 from onoff.schemes import AUTO, SCHEMES, listed
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from onoff.apps.costs import Cost, Costs
     from onoff.apps.day import Day
     from onoff.model.chain import Chain
-
-NUMBER = r"[0-9]*\.?[0-9]+(?:e-?[0-9]+)?"
 
 
 def register(app: typer.Typer) -> None:
@@ -33,13 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def costs(
-    chains: Annotated[list[Path] | None, typer.Argument(metavar="CHAIN", help="Chain files, .json or .csv.")] = None,
-    symmetric: Annotated[
-        list[str] | None, typer.Option(metavar="N:ALPHA,...", help="Also symmetric chains, one for each alpha.")
-    ] = None,
-    dirichlet: Annotated[
-        list[str] | None, typer.Option(metavar="N:CONCENTRATION:SEED", help="Also a random chain with Dirichlet rows.")
-    ] = None,
+    chains: Annotated[list[Path], typer.Argument(metavar="CHAIN...", help="Chain files, .json or .csv.")],
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-10, or 1,2,5.")] = "1-10",
     promise: Annotated[
         list[str] | None, typer.Option(metavar="past|both", help="The promise, past if not given; once for each.")
@@ -87,12 +78,11 @@ def costs(
     from onoff.apps.day import Habits, compare_day
     from onoff.apps.parallel import use_workers
     from onoff.apps.plots import plot_costs
-    from onoff.apps.progress import progress
     from onoff.client.status import snapshot
     from onoff.logs.journals import is_journal
 
     wanted = parse_lags(lags, least=1)
-    found = _files(chains or []) | _random_and_symmetric(symmetric or [], dirichlet or [])
+    found = _files(chains)
     effort = Effort(streams, time_limit, gap)
     promises, schemes = tuple(dict.fromkeys(promise or ("past",))), tuple(dict.fromkeys(scheme or (AUTO,)))
     hidden = parse_sources(sensitive)
@@ -196,31 +186,6 @@ def _files(files: list[Path]) -> dict[str, Chain]:
 
     names = [file.name for file in files]
     return {file.name if names.count(file.name) == 1 else str(file): Chain.load(file) for file in files}
-
-
-def _random_and_symmetric(symmetric: list[str], random: list[str]) -> dict[str, Chain]:
-    """Make the chains of --symmetric N:ALPHA,... and of --dirichlet N:CONCENTRATION:SEED."""
-    import numpy as np
-
-    from onoff.model.chain import Chain
-
-    found = {}
-    for text in symmetric:
-        match = re.fullmatch(rf"([0-9]{{1,4}}):({NUMBER}(?:,{NUMBER})*)", text)
-        if match is None:
-            raise typer.BadParameter(f"{text!r} is not a list of symmetric chains: write 30:0.1 or 30:0.1,0.5")
-        for alpha in match[2].split(","):
-            found[f"symmetric {match[1]}:{alpha}"] = Chain.symmetric(int(match[1]), float(alpha))
-    for text in random:
-        match = re.fullmatch(rf"([0-9]{{1,4}}):({NUMBER}):([0-9]{{1,9}})", text)
-        if match is None:
-            raise typer.BadParameter(f"{text!r} is not a random chain: write N:CONCENTRATION:SEED, such as 30:5:1")
-        n, concentration = int(match[1]), float(match[2])
-        if n < 2 or not concentration:
-            raise OnoffError(f"--dirichlet {text}: n of at least 2 and a positive concentration are needed")
-        rows = np.random.default_rng(int(match[3])).dirichlet(np.full(n, concentration), n)
-        found[f"dirichlet {text}"] = Chain(rows)
-    return found
 
 
 def _print_day(found: Day) -> None:

@@ -1,4 +1,7 @@
-"""`onoff fit`: a chain from a log of requests, with a report of what it is worth; or from a chain file, normalised."""
+"""`onoff fit` and `onoff check`: a chain from a log of requests, and whether other requests follow it.
+
+`fit` reports what the chain is worth. Given a chain file, it normalises it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onoff.apps.cli.options import PLAN, AsJson, LogFormat, OneUser, SourceColumn, TimeColumn, TimeFormat, UserColumn
-from onoff.apps.cli.output import counted, note, print_json, print_table
-from onoff.apps.signals import interrupt_on_signals
-from onoff.errors import ChainError, LogError
+from onoff.apps.cli.output import note, plain_data, print_json, print_table
+from onoff.apps.terminal import interrupt_on_signals, progress
+from onoff.errors import FOUND, ChainError, LogError, OnoffError
+from onoff.text import plain
 
 if TYPE_CHECKING:
     from onoff.logs.fit import Report
@@ -29,6 +32,7 @@ UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=PLAN, epilog="Example: onoff fit clicks.csv --gap 30m")(interrupt_on_signals()(fit))
+    app.command(rich_help_panel=PLAN, epilog="Example: onoff check reader.journal")(check)
 
 
 def fit(
@@ -73,7 +77,6 @@ def fit(
     taken out first, as if the chain had been fitted without its requests. Use the new file everywhere from then on: a
     journal belongs to one chain, to the last digit.
     """
-    from onoff.apps.progress import progress
     from onoff.logs.fit import fit as fit_log
 
     pause = None if gap is None else parse_gap(gap)
@@ -205,7 +208,6 @@ def _print_report(report: Report, chain: Path) -> None:
     print_table("the log", ("", "number"), [(name, f"{number:,}") for name, number in rows.items() if number])
     _print_worth(report, chain)
     _print_depths(report)
-    _print_misfit(report)
     print(report.verdict)
     if is_too_small(report.transitions, report.n):
         return
@@ -245,19 +247,58 @@ def _print_depths(report: Report) -> None:
     print("at most twice the sum of that over the OFF steps since ON (total variation)")
 
 
-def _print_misfit(report: Report) -> None:
-    print("how much an OFF step tells if the true habits differ from this chain as far as the log allows")
-    print("(total variation: 0 is private, 1 tells everything; a bound at level 95 %, and an estimate)")
-    for row in report.misfit:
-        for step, bound, estimate in (
-            (f"past, OFF step {row.lag} after ON", row.past, row.past_estimate),
-            (f"both, OFF step at lag {row.lag}", row.both, row.both_estimate),
-        ):
-            if bound is None:
-                continue
-            # A bound is never rounded down.
-            proved = f"at most {ceil(1000 * bound) / 1000:.3f}" if bound < 1 else "nothing is proved"
-            print(f"  promise {step}: {proved}" + ("" if estimate is None else f"; about {estimate:.3f}"))
-    if any(max(row.both or 0, row.past) >= 1 for row in report.misfit):
-        few = counted(report.transitions, "transition")
-        print(f"  Where nothing is proved, {few} are too few: what OFF steps tell there is only estimated.")
+def check(
+    requests: Annotated[Path | None, typer.Argument(metavar="FILE", help="A journal, or a log as for `fit`.")] = None,
+    chain: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The chain; a journal of the command line remembers it.")
+    ] = None,
+    user: UserColumn = None,
+    time: TimeColumn = None,
+    source: SourceColumn = None,
+    one_user: OneUser = False,
+    time_format: TimeFormat = None,
+    kind: LogFormat = None,
+    as_json: AsJson = False,
+) -> None:
+    """Test whether requests follow the chain: what is promised holds only as far as they do.
+
+    Without a file it is the journal that `onoff get` uses. Exit code 1 if the requests do not follow the chain.
+    """
+    from onoff.client.connect import default_journal
+    from onoff.client.status import snapshot
+    from onoff.logs.follow import follows, read_journal_requests, read_log_requests
+    from onoff.logs.journals import is_journal, read_journal
+    from onoff.logs.read import ReadOptions
+    from onoff.model.chain import Chain
+    from onoff.model.misfit import LASTING
+
+    requests = requests or default_journal()
+    if is_journal(requests):
+        if read_journal(requests).chain is None:
+            if chain is None:
+                raise OnoffError(f"{requests}: learned and has no chain: give the one to test, --chain FILE")
+            note("if the chain was fitted to this journal, this is no test: it knows these requests. Test later ones")
+        known = Chain.load(chain) if chain is not None else snapshot(requests).memory.known_chain(requests)
+        found = read_journal_requests(requests, known)
+    elif chain is None:
+        raise OnoffError(f"{requests}: is not a journal, so the chain is needed: --chain FILE")
+    else:
+        known = Chain.load(chain)
+        found = read_log_requests(requests, known, ReadOptions(user, time, source, one_user, time_format, kind))
+    for words in found.notes:
+        note(words)
+    if found.unknown:
+        such = plain(found.unknown[0], 60)
+        note(f"requests for no source of the chain, such as {such}, which were not tested: {len(found.unknown)}")
+    result = follows(known, found.indices, begins=found.begins)
+    if as_json:
+        print_json({**plain_data(result), "refuted": result.refuted, "unknown": len(found.unknown)})
+    else:
+        print(result.words())
+        if result.refuted:
+            slight = "The chain is nearly right: fit it again, to such requests too."
+            wrong = "Do not rely on this chain: fit one to such requests, or ask for everything."
+            print(slight if result.is_slight else wrong)
+            print(f"A chain learned from N requests for n sources lasts for about {LASTING} N / n requests at best.")
+    if result.refuted:
+        raise typer.Exit(FOUND)

@@ -161,3 +161,32 @@ def _find_pending(client: Client, error: Exception) -> str | None:
     if found.state.pending is None or not client.knows_sources or found.chain != client.chain.fingerprint:
         return None
     return client.chain.names[found.state.pending.request]
+
+
+def note_new(client: Client) -> None:
+    """Say that the journal is new."""
+    from onoff.client.promises import PROMISES
+
+    if client.journal.created:
+        habits = client.habits
+        if habits is not None and habits.stage != "known":
+            said = PROMISES["all"] if client.journal.promise == "all" else habits.words(client.path)
+            note(f"a new journal: {said}")
+        else:
+            note("a new journal: its first two requests ask for everything")
+        if len(client.journal.sensitive) == client.chain.n:
+            note("all sources are sensitive: every request asks for everything")
+
+
+def note_planner(client: Client) -> None:
+    """Say what the planner could not do, and what it goes on doing after this command."""
+    from onoff.plans.planner import LIMIT
+
+    planner = client.planner
+    if planner is None:
+        return
+    if planner.trouble is not None:
+        note(f"{planner.trouble}; going on without: requests while OFF may fetch more than they must")
+    if planner.working:
+        minutes = f"at most {LIMIT // 60} minutes"
+        note(f"a process in the background computes cheaper plans ({minutes}); --no-background does without it")

@@ -12,7 +12,7 @@ import typer
 
 from onoff.apps.cli.options import PLAN, AsJson, Dask, Jobs, parse_lags
 from onoff.apps.cli.output import note, percent, print_json, print_table
-from onoff.apps.signals import interrupt_on_signals
+from onoff.apps.terminal import interrupt_on_signals, progress
 from onoff.errors import ClusterError, PlanError
 from onoff.extras import need
 from onoff.schemes import AUTO, SCHEMES, listed
@@ -42,7 +42,6 @@ def plan(
 ) -> None:
     """Make plans, one for each lag. Finished plans are kept when you stop with Ctrl-C, and not made again."""
     from onoff.apps.parallel import compute, use_workers
-    from onoff.apps.progress import progress
     from onoff.model.chain import Chain
     from onoff.plans.store import PlanStore
 

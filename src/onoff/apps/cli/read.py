@@ -17,7 +17,7 @@ import typer
 
 from onoff import errors
 from onoff.apps.cli import options
-from onoff.apps.cli.output import advise, command_for, counted, detail, note, print_json, size
+from onoff.apps.cli.output import advise, command_for, counted, detail, note, note_new, note_planner, print_json, size
 from onoff.files import check_file, told, write_atomically
 from onoff.text import plain_text
 
@@ -285,7 +285,7 @@ async def _play(
     client: Client, file: Path, items: list[tuple[str, bool]], delivery: Delivery, restart: bool
 ) -> tuple[PlayResult, list[Step]]:
     """Make the requests, and read their steps from the journal."""
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
     from onoff.client.play import play_file
     from onoff.client.status import Totals
 
@@ -370,32 +370,3 @@ def log_step(row: Step, names: Sequence[str]) -> None:
     made = PlanName.parse(row.plan)
     cost = f"about {row.cost:.3g}" if made and not made.has_table else f"{row.cost:.3f}"  # without a table: estimated
     detail(f"expected cost {cost} ({row.plan}){took}{tried}")
-
-
-def note_new(client: Client) -> None:
-    """Say that the journal is new."""
-    from onoff.client.promises import PROMISES
-
-    if client.journal.created:
-        habits = client.habits
-        if habits is not None and habits.stage != "known":
-            said = PROMISES["all"] if client.journal.promise == "all" else habits.words(client.path)
-            note(f"a new journal: {said}")
-        else:
-            note("a new journal: its first two requests ask for everything")
-        if len(client.journal.sensitive) == client.chain.n:
-            note("all sources are sensitive: every request asks for everything")
-
-
-def note_planner(client: Client) -> None:
-    """Say what the planner could not do, and what it goes on doing after this command."""
-    from onoff.plans.planner import LIMIT
-
-    planner = client.planner
-    if planner is None:
-        return
-    if planner.trouble is not None:
-        note(f"{planner.trouble}; going on without: requests while OFF may fetch more than they must")
-    if planner.working:
-        minutes = f"at most {LIMIT // 60} minutes"
-        note(f"a process in the background computes cheaper plans ({minutes}); --no-background does without it")

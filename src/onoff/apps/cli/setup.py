@@ -1,7 +1,9 @@
-"""`onoff setup`: one command from a list of feeds to a proxy that can be started."""
+"""`onoff setup` and `onoff proxy`: from a list of feeds to a private door for any program of this machine."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shlex
 import shutil
@@ -13,14 +15,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import READ, TOKEN, AsJson, Directory, parse_sources
-from onoff.apps.cli.output import counted, note, print_json
-from onoff.errors import CatalogueError, OnoffError
+from onoff.apps.cli.options import (
+    READ,
+    TOKEN,
+    AsJson,
+    Cache,
+    Deadline,
+    Delay,
+    Directory,
+    Keep,
+    Record,
+    Relearn,
+    UserAgent,
+    parse_sources,
+    parse_switch,
+)  # fmt: skip
+from onoff.apps.cli.output import counted, note, note_new, print_json
+from onoff.errors import CatalogueError, JournalLocked, OnoffError
 from onoff.files import make_directory, write_atomically
 
 if TYPE_CHECKING:
     from onoff.apps.setup import Setup
     from onoff.client.feeds import Entry, FoundUrls, Source
+    from onoff.client.queue import RequestQueue
 
 # Of the lines that shut a service in, those that the systemd of a user can do without the rights of the system.
 SERVICE = """[Unit]
@@ -48,6 +65,7 @@ WantedBy=default.target
 
 def register(app: typer.Typer) -> None:
     app.command(rich_help_panel=READ, epilog="Example: onoff setup feeds.opml")(setup)
+    app.command(rich_help_panel=READ, epilog="Example: onoff proxy")(proxy)
 
 
 def setup(
@@ -149,7 +167,7 @@ def _ask(entries: Sequence[Entry], known: Mapping[str, Source], strict: bool) ->
     """Ask for every URL. Raises `CatalogueError` if none is to be left out (`strict`), or if too few are left."""
     import asyncio
 
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
     from onoff.client.feeds import find_urls
 
     found = asyncio.run(find_urls(entries, known, bar=progress("asking")))
@@ -218,3 +236,75 @@ def _quoted(word: str) -> str:
     """A word as systemd reads it: its marks are doubled, or come after a backslash."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{word}"'
+
+
+def proxy(
+    *,
+    directory: Directory = None,
+    relearn: Relearn = False,
+    switch_on: Annotated[
+        bool, typer.Option("--on", help="Start with privacy ON; without --on and --off the switch is as it was left.")
+    ] = False,
+    switch_off: Annotated[bool, typer.Option("--off", help="Start with privacy OFF.")] = False,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Another port than was set up; 0 takes a free one.")
+    ] = None,
+    record: Record = None,
+    cache: Cache = None,
+    keep: Keep = None,
+    user_agent: UserAgent = None,
+    delay: Delay = 0.05,
+    deadline: Deadline = None,
+) -> None:
+    """Serve every program on this machine privately what is set up: GET /NAME is one request for the source NAME.
+
+    GET / is a page with the sources, the privacy switch and what was downloaded. Stop with Ctrl-C or SIGTERM; a step
+    that is under way is finished, or stays pending and is finished at the next start. A line of JSON on stdout says
+    when and where requests are answered.
+    """
+    import asyncio
+    import logging
+
+    from onoff.apps.proxy.app import is_loopback, run
+    from onoff.apps.setup import Setup, default_directory
+
+    private = parse_switch(switch_on, switch_off)
+    logging.basicConfig(format="onoff: %(message)s", level=logging.WARNING)
+    made = Setup.load(directory or default_directory())
+    client = made.client(
+        record=record, cache=cache, keep=keep, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
+        relearn=relearn, user_agent=user_agent,
+    )  # fmt: skip
+    if not is_loopback(host):
+        note(
+            f"{host} can be reached by others: whoever does asks in your name and reads what you can. Browsers do not "
+            "say there which page a request comes from, so pages of others can make steps, too"
+        )
+
+    def opened(queue: RequestQueue) -> None:
+        made.settle()
+        note_new(client)
+        if private is not None:
+            queue.switch(private)
+        habits = client.habits
+        if habits is not None and habits.stage != "known" and not client.journal.created:  # a new one has said so
+            note(habits.words(made.journal))
+        if client.journal.state.pending is not None:
+            note("a request is pending since the last time: it is finished before the next one")
+        if queue.full_sets_due:
+            note(
+                "the proxy was killed, or a program got no message. Requests to come that are made ON for that: "
+                f"{queue.full_sets_due}"
+            )
+
+    def ready(url: str) -> None:
+        print(json.dumps({"event": "ready", "url": url, "pid": os.getpid()}), flush=True)
+
+    try:
+        asyncio.run(run(client, host, made.port if port is None else port, opened=opened, ready=ready))
+    except OnoffError as error:
+        if not isinstance(error, JournalLocked) and getattr(error.__cause__, "errno", None) != errno.EADDRINUSE:
+            raise
+        advice = "A proxy that runs is switched by `curl -X PUT -d off http://HOST:PORT/onoff/privacy`"
+        raise type(error)(f"{error}. {advice}") from None

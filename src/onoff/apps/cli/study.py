@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onoff.apps.cli.options import STUDY, AsJson
-from onoff.apps.signals import interrupt_on_signals
+from onoff.apps.terminal import interrupt_on_signals, progress
 from onoff.errors import FOUND
 
 SEED = 10  # of a reader of whom a naive client betrays what it does in the long run
@@ -54,7 +54,6 @@ def demo(
     """See what a server learns: a real server and real clients, ours beside what people do today."""
     from onoff.apps.cli.output import print_json
     from onoff.apps.demo.run import demonstrate, introduce, narrate
-    from onoff.apps.progress import progress
 
     if not as_json:
         print(introduce(steps), flush=True)

@@ -23,7 +23,7 @@ from onoff.client.connect import connect
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.plans.plan import plan
 from onoff.plans.store import PlanStore
-from onoff.server.local import LocalServer
+from onoff.server.run import LocalServer
 from onoff.types import Advance, Bar, quiet
 
 CHANGES = 0.5  # how often a channel has something new from one step to the next

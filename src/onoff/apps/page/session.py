@@ -31,7 +31,7 @@ from onoff.model.requests import request_law
 from onoff.plans.plan import Plan, plan
 from onoff.plans.planner import Planner
 from onoff.plans.store import PlanStore
-from onoff.server.local import LocalServer
+from onoff.server.run import LocalServer
 
 MOST_SOURCES = 24  # cards and lines beyond it are unreadable
 LONGEST_QUEUE = 12

@@ -67,7 +67,7 @@ def log(
 
     The last line is the verdict. PASSED is exit code 0; FAILED, and NO VERDICT if a step could not be checked, are 1.
     """
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
     from onoff.audit.files import read_journal
     from onoff.audit.log import Exhibits, audit_log
     from onoff.client.status import snapshot

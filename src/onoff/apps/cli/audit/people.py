@@ -54,7 +54,7 @@ def people(
     other one. Ctrl-C prints what there is.
     """
     from onoff.apps.parallel import use_workers
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
     from onoff.audit.people import audit_people
     from onoff.logs.habits import split_people
     from onoff.logs.read import read_sequences
@@ -87,7 +87,7 @@ def people(
 def _plans(chain: Chain) -> list[Plan]:
     """Make plans with tables."""
     from onoff import plan
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
 
     plans = []
     with progress("plans")(len(LAGS)) as advance:

@@ -37,9 +37,9 @@ def plan(
     time_limit: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="For a proof by CP-SAT.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Verify plans from scratch in integers: law, every encoder, cost, lower bound, rounding. Exit 1 if one is off."""
+    """Verify plans from scratch in integers: law, every encoder, draws, cost, rounding. Exit 1 if one is off."""
     from onoff import Chain, Plan
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
     from onoff.audit.plan import audit_plan
 
     lags = parse_lags(at) if at is not None else []

@@ -48,9 +48,6 @@ def streams(
     true_chain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What if requests follow this chain, and not CHAIN?")
     ] = None,
-    on_for: Annotated[
-        str | None, typer.Option(metavar="A,B", help="What if privacy is ON exactly for these sources?")
-    ] = None,
     uniform: Annotated[bool, typer.Option("--uniform", help="Start anywhere, not in the stationary law.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -60,7 +57,7 @@ def streams(
     step, and of the others which sensitive source was asked for, or none. Exit code 1 if a client that promises tells
     more than it states.
     """
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
     from onoff.audit.clients import TooLarge
     from onoff.audit.streams import audit_streams, parse_statuses
     from onoff.model.chain import Chain
@@ -73,19 +70,19 @@ def streams(
         raise OnoffError("--sensitive needs --promise past: the promise both hides no sources")
     loaded, true = Chain.load(chain), None if true_chain is None else Chain.load(true_chain)
     hidden = sensitive_sources(loaded, parse_sources(sensitive))
-    wanted_on = sensitive_sources(loaded, parse_sources(on_for))
     if promise == "past":
         clients = _past_clients(loaded, hidden, decoys)
     else:
+        loaded.without_memory("the promise `both`")
         given = [_read_plan(file, loaded) for file in plan or []]
-        lags = range(1, len(parsed)) if wanted_on else _lags(parsed)
-        clients = [_client(name, loaded, lags, given, decoys) for name in _wanted(scheme, given, bool(wanted_on))]
+        lags = _lags(parsed)
+        clients = [_client(name, loaded, lags, given, decoys) for name in _wanted(scheme, given)]
     found = []
     for client in clients:
         try:
             one = audit_streams(
                 loaded, parsed, client, promise, hidden,
-                true=true, on_for=wanted_on, uniform=uniform, progress=progress,
+                true=true, uniform=uniform, progress=progress,
             )  # fmt: skip
         except TooLarge as error:
             if client.promises:
@@ -98,7 +95,7 @@ def streams(
     if as_json:
         print_json(found)
     else:
-        _print_switched(found) if wanted_on else _print_told(found)
+        _print_told(found)
         print(_first_request(loaded if true is None else true, uniform))
     if any(one.holds is False for one in found):
         raise typer.Exit(FOUND)
@@ -119,7 +116,7 @@ def _past_clients(chain: Chain, hidden: Sequence[int], decoys: int | None) -> li
 
 
 def _client(name: str, chain: Chain, lags: Sequence[int], given: Sequence[Plan], decoys: int | None) -> Client:
-    from onoff.apps.progress import progress
+    from onoff.apps.terminal import progress
     from onoff.audit.clients import Announced, Decoys, Everything, Naive
     from onoff.plans.plan import plan
 
@@ -141,10 +138,9 @@ def _few(n: int, decoys: int | None) -> int:
     return max(1, min(3 if n <= 40 else 1, n - 2)) if decoys is None else decoys
 
 
-def _wanted(schemes: Sequence[str] | None, given: Sequence[Plan], switched: bool) -> tuple[str, ...]:
+def _wanted(schemes: Sequence[str] | None, given: Sequence[Plan]) -> tuple[str, ...]:
     """The schemes to audit: those that are named, else those of the given plans, else the usual ones."""
     default = ("everything", *(found.scheme for found in given), *LEAKY) if given else DEFAULT
-    default = ("everything", "optimal") if switched and not given else default
     wanted = tuple(dict.fromkeys(schemes or default))
     for name in wanted:
         if name not in (*SCHEMES, *LEAKY):
@@ -224,15 +220,3 @@ def _verdict(found: StreamAudit) -> Iterator[str]:
         yield f"total variation {worst.distance:.1e} at t = {worst.step}, {worst.stated:.1e} is stated"
     for finding in found.findings[:5]:
         yield f"FAULT {finding.rule}: {finding.message}"
-
-
-def _print_switched(found: Sequence[StreamAudit]) -> None:
-    rows = [
-        [user, one.client, str(s.step), f"{s.frequency:.3f}", bits(s.bits), f"{s.prior_guess:.3f}", f"{s.guess:.3f}"]
-        for one in found
-        for user, steps in (("for them only", one.switched), ("by chance", one.by_chance))
-        for s in steps
-    ]
-    headings = ["goes ON", "client", "t", "how often", "bits", "prior guess", "guess"]
-    print_table("what the server learns about a request that was made ON", headings, rows)
-    print("everything: what statuses alone tell; the promise covers only who switches by chance")

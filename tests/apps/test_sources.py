@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onoff import Chain
-from onoff.model.sources import SEEN, UNKNOWN, with_sources
+from onoff.apps.setup import SEEN, UNKNOWN, with_sources
 
 NAMES = tuple("abcde")
 TREE = [(0,), (1,), (2,), (3,), (4,), (0, 1), (1, 1), (2, 1), (1, 2), (0, 1, 2)]

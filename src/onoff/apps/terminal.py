@@ -1,18 +1,25 @@
-"""Show how far a long work is: a bar on a terminal, elsewhere a line on stderr every few seconds."""
+"""A long work and its terminal: how far it is, and how it ends.
+
+A bar shows how far it is, or, where stderr is no terminal, a line every few seconds. SIGTERM and a terminal that is
+closed (SIGHUP) end it as Ctrl-C does.
+"""
 
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 
 from onoff.types import Advance, Bar, quiet
 
 EVERY = 5.0  # seconds between two lines; work that takes less says nothing
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def progress(title: str) -> Bar:
@@ -55,3 +62,31 @@ def _lines(title: str, total: int | None) -> Iterator[Advance]:
     finally:
         stopped.set()
         thread.join()
+
+
+@contextmanager
+def interrupt_on_signals() -> Iterator[None]:
+    """End the command on SIGTERM and SIGHUP just as on Ctrl-C: what is temporary is deleted first.
+
+    Asyncio, for one, ends its tasks in order for Ctrl-C alone. Where Ctrl-C is ignored, as in a job in the background,
+    the command exits with 128 and the number of the signal. A second signal ends it at once, since work in a library
+    may be long. A signal that was ignored before (nohup) stays ignored.
+    """
+    ours = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+
+    def end(number: int, _: FrameType | None) -> None:
+        restore()
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            sys.exit(128 + number)
+        signal.raise_signal(signal.SIGINT)
+
+    def restore() -> None:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        restore()
