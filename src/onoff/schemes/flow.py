@@ -41,13 +41,14 @@ class Network:
         alone = np.flatnonzero(np.count_nonzero(law.member, axis=1) == 1)
         self._own = np.full(law.n, -1)  # the set of this source alone
         self._own[law.member[alone].argmax(axis=1)] = alone
-        self._shared = law.mass.copy()
+        self._room = np.where(self._own >= 0, law.mass[self._own], 0)  # in that set
+        self._shared = law.mass.copy()  # in all others
         self._shared[self._own[self._own >= 0]] = 0
 
     def ship(self, supply: Units) -> int:
         """Send as much of the supply as possible, and return how many units arrive."""
         self._supply = supply
-        self._kept = np.where(self._own >= 0, np.minimum(supply, self._law.mass[self._own]), 0)
+        self._kept = np.minimum(supply, self._room)
         few = np.flatnonzero(supply - self._kept)
         if FEW * len(few) < self.n:
             self._part = _Part(self._law.member, self._shared, few)
