@@ -63,7 +63,7 @@ async def announced(chain: Chain, directory: Path, steps: int) -> list[float]:
     path = [int(x) for x in chain.simulate(2 * steps + 2, np.random.default_rng(1))]
     times = []
     with Planner(chain, directory) as planner:
-        while planner.working:  # plans for lag 1 and a little further
+        while planner.is_working:  # plans for lag 1 and a little further
             time.sleep(0.1)
         settings = {"transport": NoNetwork(chain), "promise": "both", "plans": planner, "delay": 0, "first_ever": True}
         async with connect(chain, journal=directory / "journal", **settings) as client:  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def blown_at(kind: str, seed: int, requests: int) -> int | None:
 
 def followed(habits: Habits, path: list[int]) -> int | None:
     for number, source in enumerate(path, 1):
-        before, habits = habits, habits.asked((source,), private=False)
+        before, habits = habits, habits.after_query((source,), private=False)
         if habits.stage == "all" or (before.chain.weight is None and habits.chain.weight is not None):
             return number  # or the stated chain gives way to one of the counts
     return None
@@ -71,7 +71,7 @@ def learned(P: np.ndarray, rng: np.random.Generator) -> Habits:
     for source in Chain(P).simulate(REQUESTS, rng).tolist():
         if habits.stage != "learn":
             break
-        habits = habits.learned(source, private=False)
+        habits = habits.after_learning(source, private=False)
     return replace(habits, stage="known")
 
 

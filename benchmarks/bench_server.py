@@ -32,7 +32,7 @@ from starlette.routing import Route
 
 from common import show
 from onoff.server.app import Application, Settings
-from onoff.server.run import reserved, serve
+from onoff.server.run import reserve, serve
 from onoff.server.store import open_store
 from onoff.wire import Catalogue, QueryMessage
 
@@ -75,7 +75,7 @@ def run_server(directory: Path) -> None:
     settings = Settings(str(directory / "messages.db"), CATALOGUE)
     store = open_store(settings.store, CATALOGUE)
     store.publish({i: random.randbytes(LENGTH) for i in range(SOURCES)})
-    with reserved("127.0.0.1", 0) as listening:
+    with reserve("127.0.0.1", 0) as listening:
         serve(settings, store, listening=listening, application=application)
 
 

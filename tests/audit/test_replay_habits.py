@@ -79,28 +79,28 @@ class Path:
         return np.array(self._path[:count])
 
 
-def from_sets(self, query, private, honest=Habits.asked):
+def from_sets(self, query, private, honest=Habits.after_query):
     """Planted: counts a transition also where the query before had two sources."""
     if not self.run and len(query) == 1 and not private and self.stage == "known":
         return honest(replace(self, run=query), query, private)
     return honest(self, query, private)
 
 
-def never_blown(self, query, private, honest=Habits.asked):
+def never_blown(self, query, private, honest=Habits.after_query):
     """Planted: goes on though its requests do not follow the chain."""
     after = honest(self, query, private)
     return replace(after, stage="known") if after.stage == "all" else after
 
 
-def swaps_anywhere(self, query, private, honest=Habits.asked):
+def swaps_anywhere(self, query, private, honest=Habits.after_query):
     """Planted: fits again as soon as there are enough transitions, inside larger sets, too; or early."""
     after = honest(self, query, private)
     if after.chain is self.chain and after.transitions.sum() == 20:
-        return after.refitted(self.chain.P, self.chain.weight)
+        return after.refit(self.chain.P, self.chain.weight)
     return after
 
 
-def into_private(self, request, _, honest=Habits.learned):
+def into_private(self, request, _, honest=Habits.after_learning):
     """Planted: goes on learning after a private request."""
     return honest(self, request, False)
 
@@ -109,17 +109,17 @@ def counts_into_private(self, request, private, counts, honest=PublicState.after
     """Planted: counts the transition from a query of one source into a request that is made ON."""
     seen = self.habits
     if private and seen.stage == "known" and seen.run:
-        seen = replace(seen.asked((request,), private=False), run=())
+        seen = replace(seen.after_query((request,), private=False), run=())
     return honest(replace(self, habits=seen), request, private, counts)
 
 
-def swaps_late(self, query, private, honest=Habits.asked):
+def swaps_late(self, query, private, honest=Habits.after_query):
     """Planted: fits again four transitions after it is due."""
     with patch.object(rules, "FEW", 11):
         return honest(self, query, private)
 
 
-def blows_without_reason(self, query, private, honest=Habits.asked):
+def blows_without_reason(self, query, private, honest=Habits.after_query):
     """Planted: gives up though its requests follow the chain."""
     after = honest(self, query, private)
     return replace(after, stage="all") if after.transitions.sum() == 17 else after
@@ -128,9 +128,9 @@ def blows_without_reason(self, query, private, honest=Habits.asked):
 @pytest.mark.parametrize(
     ("owner", "name", "mistake", "rule"),
     [
-        (Habits, "asked", from_sets, "habits"), (Habits, "asked", swaps_anywhere, "habits"),
-        (Habits, "asked", swaps_late, "habits"), (Habits, "asked", never_blown, "status"),
-        (Habits, "asked", blows_without_reason, "status"), (Habits, "learned", into_private, "habits"),
+        (Habits, "after_query", from_sets, "habits"), (Habits, "after_query", swaps_anywhere, "habits"),
+        (Habits, "after_query", swaps_late, "habits"), (Habits, "after_query", never_blown, "status"),
+        (Habits, "after_query", blows_without_reason, "status"), (Habits, "after_learning", into_private, "habits"),
         (PublicState, "after_everything", counts_into_private, "habits"),
     ],
 )  # fmt: skip
@@ -234,7 +234,7 @@ def first_difference(made):
         if everything != (step.lag == 0):
             return step.step
         moved = (
-            state.learned
+            state.after_learning
             if (everything and state.stage == "learn") or (state.stage == "fixed" and step.asked_private)
             else None
         )
@@ -242,7 +242,7 @@ def first_difference(made):
         if moved:
             state = moved(step.request, step.asked_private)
         elif state.stage != "all":
-            state = state.asked(step.query, step.lag == 0)
+            state = state.after_query(step.query, step.lag == 0)
         noted = chains.get(step.step + 1)
         due = state.chain if state.chain is not before.chain else None
         if (noted is None) != (due is None) or (due is not None and not np.allclose(noted.P, due.P)):
@@ -258,4 +258,4 @@ def test_the_bets_of_player_and_referee_are_the_same():
         mu, nu = rng.dirichlet(np.full(6, 0.5), 2)
         mu = np.maximum(mu, 1e-9) / np.maximum(mu, 1e-9).sum()
         eps, y = rng.choice([0, 0.01, 0.1, 0.5]), rng.integers(6)
-        assert np.isclose(_factor(mu, nu, eps, y), rules.clipped(mu, nu, eps)[y], rtol=1e-7)
+        assert np.isclose(_factor(mu, nu, eps, y), rules.clip_factors(mu, nu, eps)[y], rtol=1e-7)

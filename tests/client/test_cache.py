@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onoff.client import cache
-from onoff.client.cache import Member, cache_size, fitting
+from onoff.client.cache import Member, cache_size, keep_fitting
 from onoff.client.transports import Content
 from onoff.client.transports.web import condition, version_of
 from onoff.errors import OnoffError
@@ -67,7 +67,7 @@ def streamed(sets, wanted, server, limit, ask=None, keep=None):
         }
         with pytest.MonkeyPatch.context() as patch:
             if keep is not None:
-                patch.setattr(cache, "fitting", lambda found, limit, request=request: keep(found, limit, request))
+                patch.setattr(cache, "keep_fitting", lambda found, limit, request=request: keep(found, limit, request))
             entries = cache.store(entries, step, whole, limit)
         assert [source for source in query if source not in entries] == []  # the newest answer is always there
     return tuple(wire)
@@ -100,7 +100,7 @@ def only_the_wanted(entries, query, request):
 def sparing_the_wanted(entries, limit, request):
     found = list(entries)
     mine = [entry for entry in found if entry.source == request]
-    return {entry.source for entry in mine} | fitting((e for e in found if e.source != request), limit - 20)
+    return {entry.source for entry in mine} | keep_fitting((e for e in found if e.source != request), limit - 20)
 
 
 def test_validators_for_the_wanted_one_alone_are_seen():
@@ -120,8 +120,8 @@ def test_an_eviction_that_spares_the_wanted_one_is_seen():
 )
 def test_the_smallest_stay_as_long_as_there_is_room(found, limit):
     entries = [entry(source, length, "v" if has else None) for source, (length, has) in found.items()]
-    stay = fitting(entries, limit)
-    assert stay == fitting(reversed(entries), limit)
+    stay = keep_fitting(entries, limit)
+    assert stay == keep_fitting(reversed(entries), limit)
     sizes = {e.source: (e.size, e.source) for e in entries if e.version is not None}
     assert stay <= sizes.keys()
     assert sum(sizes[source][0] for source in stay) <= limit

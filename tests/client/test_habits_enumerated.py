@@ -104,7 +104,7 @@ def counts_into_private(self, request, private, counts, honest=PublicState.after
     """Planted: counts the transition from a query of one source into a request that is made ON."""
     seen = self.habits
     if private and seen.stage == "known" and seen.run:
-        seen = replace(seen.asked((request,), private=False), run=())
+        seen = replace(seen.after_query((request,), private=False), run=())
     return honest(replace(self, habits=seen), request, private, counts)
 
 

@@ -19,7 +19,7 @@ from onoff.audit import enumeration, streams
 from onoff.audit.clients import Announced
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.model import misfit as module
-from onoff.model.misfit import aligned, check, information_bound, misfit, refined, requests_until_refit, stream_misfit
+from onoff.model.misfit import align, check, information_bound, misfit, refine, requests_until_refit, stream_misfit
 from onoff.model.requests import lags_of
 from onoff.past import PastState
 from onoff.testing import dense, trees
@@ -98,10 +98,10 @@ def test_chains_that_cannot_be_compared_are_errors():
     with pytest.raises(OnoffError, match="impossible that 'b' follows 'b', but it happens"):
         check(Chain([[0.5, 0.5], [0.9, 0.1]], ("a", "b")), used)
     with pytest.raises(OnoffError, match="has other sources"):
-        aligned(Chain(used.P, ("a", "c")), used)
+        align(Chain(used.P, ("a", "c")), used)
     with pytest.raises(OnoffError, match="another order"):
         misfit(Chain(used.P, ("b", "a")), used, 1)
-    turned = aligned(Chain([[0.1, 0.9], [0.3, 0.7]], ("b", "a")), used)
+    turned = align(Chain([[0.1, 0.9], [0.3, 0.7]], ("b", "a")), used)
     assert turned == Chain([[0.7, 0.3], [0.9, 0.1]], ("a", "b"))
 
 
@@ -159,7 +159,7 @@ def test_with_memory_the_bound_sums_the_distances_of_rows_given_all_requests_bef
 
 @given(TREES, TREES)
 def test_habits_with_the_states_of_both_are_the_same_habits(one, other):
-    for chain, split in zip((one, other), refined(one, other), strict=True):
+    for chain, split in zip((one, other), refine(one, other), strict=True):
         assert set(split.states) == {*one.states, *other.states}
         for path in product(range(2), repeat=5):
             assert (split.P[split.state_of(path)] == chain.P[chain.state_of(path)]).all()
@@ -174,7 +174,7 @@ def test_what_memory_makes_impossible_is_named_and_names_in_another_order_are_tu
     with pytest.raises(OnoffError, match="impossible that 'b' follows 'a' -> 'b', but it happens"):
         check(Chain([[0.5, 0.5], [0.9, 0.1]], ("a", "b")), used)
     turned = Chain([[0.5, 0.5], [0.5, 0.5], [0, 1]], ("b", "a"), states=[(0,), (1,), (1, 0)])
-    assert aligned(turned, used) == used
+    assert align(turned, used) == used
 
 
 # The promise `past`

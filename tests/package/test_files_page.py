@@ -138,7 +138,7 @@ def test_the_examples_are_read(tmp_path):
 def test_the_files_of_a_directory_of_plans(tmp_path, chain):
     with Planner(chain, tmp_path, background=True) as planner:
         planner.best(1)
-        while planner.working:
+        while planner.is_working:
             time.sleep(0.05)
         names = [file.name.replace(chain.fingerprint, "FINGERPRINT") for file in planner.store.directory.iterdir()]
         files = {re.sub(r"\d+", "LAG", name) for name in names}

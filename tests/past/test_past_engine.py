@@ -22,10 +22,10 @@ from onoff.model.posterior import RowTable
 from onoff.model.powers import counts, times
 from onoff.past import PastState, laws
 from onoff.past import contexts as filters
-from onoff.past.contexts import ALIKE, SPARE, error_of, merged, raised, shared
+from onoff.past.contexts import ALIKE, SPARE, error_of, merge_equal, raise_to_floor, share_flows
 from onoff.schemes.encoder import LawEncoder
 from onoff.schemes.law import everything
-from onoff.schemes.peel import peeled
+from onoff.schemes.peel import peel
 from onoff.testing import chains, trees
 from oracles import paper_program, random_chain, seeds
 from sampling import examples
@@ -259,7 +259,7 @@ def test_a_merge_adds_the_distance_of_the_rows_to_the_spread(n, m, seed):
     base = rng.dirichlet(np.ones(n), m)
     rows = np.concatenate([base, base[:1], base * (1 + ALIKE / 2 * rng.random((m, n)))])
     spreads = rng.random(len(rows)) * ALIKE
-    found = merged(rows, rows > 0, spreads)
+    found = merge_equal(rows, rows > 0, spreads)
     assert len(found.beliefs) == m
     assert_spreads_cover(found, rows, spreads)
 
@@ -278,7 +278,7 @@ def test_too_many_contexts_are_merged_where_they_are_nearest_but_never_with_anot
     rng = np.random.default_rng(1)
     rows = rng.dirichlet(np.ones(3), 3 + SPARE + 4)
     rows[1] = [0.5, 0.5, 0]
-    found = merged(rows, rows > 0, np.zeros(len(rows)))
+    found = merge_equal(rows, rows > 0, np.zeros(len(rows)))
     assert len(found.beliefs) == 3 + SPARE
     assert found.spreads.max() > 1e-6
     assert_spreads_cover(found, rows, np.zeros(len(rows)))
@@ -287,14 +287,14 @@ def test_too_many_contexts_are_merged_where_they_are_nearest_but_never_with_anot
 @given(st.integers(1, 6), st.integers(1, 8), st.floats(0, 0.5), seeds)
 def test_every_context_dominates_the_row_of_its_group(n, m, allowed, seed):
     rows = np.random.default_rng(seed).dirichlet(np.ones(n), m)
-    found = shared(rows, allowed)
+    found = share_flows(rows, allowed)
     assert found.e <= allowed + 1e-12
     assert (rows >= (1 - found.e) * found.rows[found.group] - 1e-15).all()
     assert np.allclose(found.rows.sum(axis=1), 1)
 
 
 def test_what_is_possible_never_underflows():
-    rows = raised(np.array([[1.0, 0.0, 0.0]]), np.array([[True, True, False]]))
+    rows = raise_to_floor(np.array([[1.0, 0.0, 0.0]]), np.array([[True, True, False]]))
     assert 0 < rows[0, 1] < 1e-200
     assert rows[0, 2] == 0
 
@@ -308,7 +308,7 @@ def test_what_is_peeled_is_a_coupling_of_the_rows(n, m, seed):
     """Every set C is met as often as any row has mass on it: the law is realisable before any repair."""
     rows = np.random.default_rng(seed).dirichlet(np.full(n, 0.7), m)
     table = RowTable(rows, rows > 0)
-    member, mass, _ = peeled(table, 10**4)
+    member, mass, _ = peel(table, 10**4)
     assert mass.sum() == pytest.approx(1)
     assert mass @ member.sum(axis=1) >= outer_bound(table) - 1e-9
     for bits in range(1, 2**n):
@@ -327,7 +327,7 @@ def test_a_law_stays_near_its_bound_where_peeling_gets_stuck(seed):
     rows /= rows.sum(axis=1, keepdims=True)
     table = RowTable(rows, rows > 0)
     extremes = laws._extremes(table)
-    assert peeled(extremes, 2 * n * extremes.groups)[2].sum(axis=1).max() > 0.3
+    assert peel(extremes, 2 * n * extremes.groups)[2].sum(axis=1).max() > 0.3
     law, bound = laws.law_for(table, 0)
     assert law.cost() <= 1.02 * bound
 
@@ -364,13 +364,13 @@ def test_the_spread_of_a_belief_grows_by_no_more_than_is_counted_for_a_move(stre
             part[:, chain.last] for part in (rng.integers(1, 50, (1, chain.n)), rng.integers(50, 99, (1, chain.n)))
         )
         single = [part.astype(np.float32) for part in (units, totals)]
-        belief = filters.conditioned(times(belief, matrix), *single)
-        exact = filters.conditioned(times(exact, whole(matrix.astype(float))), whole(units), whole(totals))
+        belief = filters.condition(times(belief, matrix), *single)
+        exact = filters.condition(times(exact, whole(matrix.astype(float))), whole(units), whole(totals))
         ratios = [float(Fraction(float(p)) / q) for p, q in zip(belief[0], exact[0], strict=True) if q]
         assert belief.dtype == np.float32
         assert np.log(max(ratios) / min(ratios)) <= spread
         row, exact_row = (
-            filters.restricted(times(belief, P), np.ones(chain.n, bool)),
+            filters.restrict(times(belief, P), np.ones(chain.n, bool)),
             times(exact, whole(P.astype(float))),
         )
         ratios = [float(Fraction(float(p)) / q) for p, q in zip(row[0], exact_row[0], strict=True)]
@@ -412,7 +412,7 @@ def test_supports_from_floats_are_seen(monkeypatch):
         return replace(found, possible=found.beliefs > 0)
 
     monkeypatch.setattr(PastState, "_moved", moved)
-    monkeypatch.setattr(filters, "raised", lambda laws, possible: laws)
+    monkeypatch.setattr(filters, "raise_to_floor", lambda laws, possible: laws)
     state, context = after_an_unlikely_path()
     with pytest.raises(ContextError):
         state.prepare().draw(3, context)

@@ -99,7 +99,7 @@ def test_the_stated_rounding_covers_what_coarse_units_do(name):
 
 @pytest.mark.usefixtures("coarse")
 def test_a_filter_that_takes_the_integer_joint_is_seen(monkeypatch):
-    monkeypatch.setattr(filters, "conditioned", lambda rows, units, totals: units / units.sum(axis=1, keepdims=True))
+    monkeypatch.setattr(filters, "condition", lambda rows, units, totals: units / units.sum(axis=1, keepdims=True))
     assert checked(World(*WORLDS["zeros"]), PATTERNS)[1] > 2
 
 

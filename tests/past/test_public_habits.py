@@ -12,7 +12,7 @@ import pytest
 from exactstreams import Reference, by_quantiles, chain_of, largest_distance, normalise, stream_law, widest
 from onoff import fit
 from onoff.model.chain import Chain
-from onoff.past.habits import Habits, clipped, plausible_distance, requests_needed
+from onoff.past.habits import Habits, clip_factors, plausible_distance, requests_needed
 
 THREE = chain_of([[1, 3, 2], [2, 1, 5], [4, 1, 1]])
 ORDERS = {"A": [0, 1, 2], "B": [2, 0, 1]}
@@ -131,7 +131,7 @@ def test_a_bet_never_gains_on_average_whatever_the_law_within_eps():
         n = rng.integers(2, 12)
         mu, nu = rng.dirichlet(np.full(n, rng.choice([0.2, 1, 5])), 2) * (1 - 1e-9) + 1e-9 / n
         eps = rng.choice([0.0, 0.01, 0.1, 0.4])
-        factors = clipped(mu, nu, eps)
+        factors = clip_factors(mu, nu, eps)
         assert mu @ factors + eps * (factors.max() - factors.min()) <= 1 + 1e-9
         gained += nu @ np.log(factors) > 0.01
         if np.abs(mu - nu).sum() / 2 <= eps:
@@ -155,7 +155,7 @@ def learned(P, rng):
     n, x = len(P), 0
     habits = Habits(Chain(np.full((n, n), 1 / n)), "learn")
     while habits.stage == "learn":
-        habits = habits.learned(x, private=False)
+        habits = habits.after_learning(x, private=False)
         x = int(rng.choice(n, p=P[x]))
     assert habits.stage == "fixed"
     return replace(habits, stage="known")
@@ -164,7 +164,7 @@ def learned(P, rng):
 def blows_at(habits, P, requests, rng):
     x = 0
     for number in range(1, requests + 1):
-        before, habits = habits, habits.asked((x,), private=False)
+        before, habits = habits, habits.after_query((x,), private=False)
         if habits.stage == "all" or (before.chain.weight is None and habits.chain.weight is not None):
             return number  # or the stated chain gives way to one of the counts
         x = int(rng.choice(len(P), p=P[x]))
@@ -209,10 +209,10 @@ def test_honest_readers_of_a_fitted_chain_do_not_blow(tmp_path):
 
 def test_learning_ends_with_a_chain_or_with_a_private_request():
     habits = Habits(Chain(np.full((4, 4), 0.25)), "learn")
-    assert habits.learned(0, private=True).stage == "all"
+    assert habits.after_learning(0, private=True).stage == "all"
     for number in range(requests_needed(4) + 1):
         assert habits.stage == "learn", number
-        habits = habits.learned(number % 4, private=False)
+        habits = habits.after_learning(number % 4, private=False)
     assert habits.stage == "fixed"
     assert habits.chain.P[0, 1] > 0.6  # ten times 0 -> 1, and five transitions that know nothing
     assert habits.chain.P.min() > 0
@@ -224,7 +224,7 @@ def test_the_chain_is_fitted_again_after_enough_transitions_between_single_queri
     first = habits = learned(P, rng)
     x, changes = 0, []
     for step in range(400):
-        habits = habits.asked((x,), private=False)
+        habits = habits.after_query((x,), private=False)
         if habits.chain != first.chain:
             changes.append(step)
             first = habits
@@ -239,7 +239,7 @@ def test_bets_are_counted_across_a_new_chain_as_their_capital_is():
     rng = np.random.default_rng(8)
     habits = learned(np.full((3, 3), 1 / 3), rng)
     for step in range(100):
-        habits = habits.asked((int(rng.integers(3)),), private=False)
+        habits = habits.after_query((int(rng.integers(3)),), private=False)
         assert habits.bets == step
     assert habits.transitions.sum() < 99
 
@@ -247,9 +247,9 @@ def test_bets_are_counted_across_a_new_chain_as_their_capital_is():
 def test_nothing_is_counted_from_sets_or_into_private_requests():
     habits = learned(np.full((4, 4), 0.25), np.random.default_rng(6))
     for query, private in [((0,), False), ((1, 2), False), ((3,), False), ((0, 1, 2, 3), True), ((2,), False)]:
-        habits = habits.asked(query, private)
+        habits = habits.after_query(query, private)
     assert habits.transitions.sum() == 0
-    assert habits.asked((1,), False).transitions[2, 1] == 1
+    assert habits.after_query((1,), False).transitions[2, 1] == 1
 
 
 def test_with_memory_transitions_are_counted_by_state_and_only_where_singles_tell_it():
@@ -257,7 +257,7 @@ def test_with_memory_transitions_are_counted_by_state_and_only_where_singles_tel
     tree = Chain(np.full((4, 2), 0.5), weight=[9] * 4, states=states)
     habits, counted = Habits(tree, "known"), []
     for query in [(0,), (1,), (1,), (0, 1), (1,), (1,), (0,), (0,)]:
-        habits = habits.asked(query, private=len(query) > 1)
+        habits = habits.after_query(query, private=len(query) > 1)
         counted = [(states[z], x) for z, x in np.argwhere(habits.transitions)]
     # 0 and 1 alone may come after anything; 0, 1 may not: that is its own state.
     assert sorted(counted) == [((0, 1), 1), ((1,), 0), ((1, 0), 0)]

@@ -180,7 +180,7 @@ def test_a_directory_that_cannot_be_used_makes_requests_expensive_not_impossible
     with Planner(chain, tmp_path / "file" / "plans") as planner:
         assert "plans cannot be kept here" in planner.trouble
         assert wait(planner, 3, timeout=300).scheme == "race"
-        assert not planner.working
+        assert not planner.is_working
     store = PlanStore(chain, tmp_path / "plans")
     store.save(plan(chain, 1))
     (store.directory / "log").mkdir()  # as on a read-only disk, but also for root: no process can be started
@@ -193,13 +193,13 @@ def test_a_directory_that_cannot_be_used_makes_requests_expensive_not_impossible
 def test_a_planner_without_background_starts_and_writes_nothing(chain, tmp_path):
     with Planner(chain, tmp_path / "plans", background=False) as planner:
         assert wait(planner, 2, timeout=300).scheme == "race"
-        assert (planner.working, planner.trouble) == (False, None)
+        assert (planner.is_working, planner.trouble) == (False, None)
     assert not (tmp_path / "plans").exists()
 
 
 def test_the_background_is_nice_and_ends_in_time(tmp_path):
     with Planner(random_chain("dense", 80, 1), tmp_path, limit=1.0) as planner:
-        assert planner.working
+        assert planner.is_working
         status = Path(f"/proc/{planner._worker.pid}/stat")
         deadline = time.monotonic() + 60
         while status.read_text().rpartition(")")[2].split()[16] != str(min(19, os.nice(0) + 10)):

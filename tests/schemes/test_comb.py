@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onoff import Chain
 from onoff.model.bounds import outer_bound
-from onoff.schemes.comb import comb, comb_law, mixed_combs
+from onoff.schemes.comb import comb, comb_law, mix_combs
 from onoff.schemes.realise import survey
 from oracles import seeds, shortfall
 
@@ -21,7 +21,7 @@ def test_orders_that_keep_rivals_apart_fall_far_less_short_than_random_ones():
     combs = [comb(posterior.peaks, rng.permutation(40)) for _ in range(8)]
     member = np.concatenate([sets for sets, _ in combs])
     at_random = shortfall(posterior.rows, member, np.concatenate([mass for _, mass in combs]) / 8)
-    guided = shortfall(posterior.rows, *mixed_combs(posterior, survey(posterior).hard, 8, 16))
+    guided = shortfall(posterior.rows, *mix_combs(posterior, survey(posterior).hard, 8, 16))
     assert guided < at_random / 5
 
 

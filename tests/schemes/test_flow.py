@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onoff.schemes import realise as module
 from onoff.schemes.comb import comb_law
 from onoff.schemes.flow import FEW, Network, Repair, supplies
-from onoff.schemes.law import DENOMINATOR, quantised
+from onoff.schemes.law import DENOMINATOR, quantise
 from onoff.schemes.realise import Survey, block_of, realise, short_rows
 from onoff.testing import chains
 from oracles import check_law, random_chain, random_law, realisable_by_hall, seeds
@@ -23,7 +23,7 @@ NO_HELP = Survey(np.zeros((0, 1)), 0.0, 0.0)
 
 @given(st.integers(2, 6), seeds)
 def test_a_flow_decides_halls_condition_and_its_cuts_are_violated(n, seed):
-    law = quantised(*random_law(n, 6, seed), DENOMINATOR)
+    law = quantise(*random_law(n, 6, seed), DENOMINATOR)
     row = np.random.default_rng(seed + 1).dirichlet(np.full(n, 0.5))
     network = Network(law)
     supply = supplies(row, law.total)
@@ -45,7 +45,7 @@ def test_sets_of_one_source_are_filled_first_and_no_flow_is_lost(n, seed):
     ground, few = rng.dirichlet(np.ones(n)), rng.permutation(n)[: (n - 1) // FEW]
     alone = rng.random(n) < 0.8
     sets, masses = np.concatenate([member, np.eye(n, dtype=bool)[alone]]), np.append(0.6 * mass, 0.4 * ground[alone])
-    law = quantised(sets, masses, DENOMINATOR)
+    law = quantise(sets, masses, DENOMINATOR)
     supply = supplies(0.3 * ground * alone, law.total)
     supply[few] += supplies(0.7 * rng.dirichlet(np.ones(len(few))), law.total)
     network, whole = Network(law), Network(law)
@@ -78,7 +78,7 @@ def test_supplies_never_exceed_their_row_or_their_total(n, seed):
 def test_repair_makes_any_law_realisable_at_no_more_than_the_shortfall(n, seed):
     rng = np.random.default_rng(seed)
     rows = rng.dirichlet(np.full(n, 0.5), 5)
-    law = quantised(*random_law(n, 5, seed), DENOMINATOR)
+    law = quantise(*random_law(n, 5, seed), DENOMINATOR)
     repair = Repair(law)
     total = sum(repair.shortfall(row) for row in rows)
     repair.fix_all(rows)
@@ -98,7 +98,7 @@ def test_a_realised_law_is_realisable_in_every_context(chain, lag, seed):
 
 def test_many_flows_are_shared_out_to_processes(monkeypatch):
     posterior = random_chain("dense", 12, 3).posterior(1)
-    law = quantised(*random_law(12, 8, 1), DENOMINATOR)
+    law = quantise(*random_law(12, 8, 1), DENOMINATOR)
     alone = short_rows(posterior, law, NO_HELP, np.inf)
     monkeypatch.setattr(module, "PARALLEL", 0)
     assert short_rows(posterior, law, NO_HELP, np.inf) == alone
@@ -107,7 +107,7 @@ def test_many_flows_are_shared_out_to_processes(monkeypatch):
 
 def test_every_context_that_a_flow_finds_short_is_found_once_the_worst_first():
     posterior = random_chain("dense", 40, 3).posterior(1)
-    law = quantised(*random_law(40, 30, 1), DENOMINATOR)
+    law = quantise(*random_law(40, 30, 1), DENOMINATOR)
     found = short_rows(posterior, law, NO_HELP, np.inf)
     assert found == sorted(found, reverse=True)
     repair = Repair(law)

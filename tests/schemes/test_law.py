@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onoff.schemes.law import DENOMINATOR, Law, as_matrix, as_sets, merged, quantised
+from onoff.schemes.law import DENOMINATOR, Law, as_matrix, as_sets, merge_sets, quantise
 from oracles import random_law, seeds
 
 
 @given(st.integers(2, 8), st.integers(1, 12), seeds)
 def test_integer_masses_sum_to_their_total_and_sets_are_distinct(n, sets, seed):
     member, mass = random_law(n, sets, seed)
-    law = quantised(np.concatenate([member, member]), np.concatenate([mass, mass]), DENOMINATOR)
+    law = quantise(np.concatenate([member, member]), np.concatenate([mass, mass]), DENOMINATOR)
     assert law.total == DENOMINATOR
     assert len({row.tobytes() for row in law.member}) == len(law.member)
     assert (law.mass > 0).all()
@@ -23,13 +23,13 @@ def test_integer_masses_sum_to_their_total_and_sets_are_distinct(n, sets, seed):
 
 
 def test_masses_of_nothing_are_the_full_set():
-    law = quantised(np.eye(3, dtype=bool), np.zeros(3), DENOMINATOR)
+    law = quantise(np.eye(3, dtype=bool), np.zeros(3), DENOMINATOR)
     assert (law.sets, law.masses) == (((0, 1, 2),), (DENOMINATOR,))
 
 
 def test_merging_adds_up_and_drops_what_is_empty():
     member = np.array([[1, 0], [1, 0], [0, 1]], dtype=bool)
-    sets, mass = merged(member, np.array([1, 2, 0]))
+    sets, mass = merge_sets(member, np.array([1, 2, 0]))
     assert sets.tolist() == [[True, False]]
     assert mass.tolist() == [3]
 

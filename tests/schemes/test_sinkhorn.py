@@ -8,7 +8,7 @@ import pytest
 from onoff import Chain
 from onoff.schemes.comb import comb, comb_law
 from onoff.schemes.flow import Network, Repair, supplies
-from onoff.schemes.law import DENOMINATOR, Law, quantised
+from onoff.schemes.law import DENOMINATOR, Law, quantise
 from onoff.schemes.sinkhorn import COMPILED_FROM, NumpyScreen, screen_of, unsure
 from oracles import random_chain
 
@@ -44,7 +44,7 @@ def test_a_compiled_screen_says_of_a_row_the_same_alone_and_after_rows_that_fail
 
     posterior = Chain(np.random.default_rng(2).dirichlet(np.ones(60), 60)).posterior(1)
     member, mass = comb(posterior.peaks, np.arange(60))
-    made = CompiledScreen(quantised(member, mass, DENOMINATOR), 1e-2)
+    made = CompiledScreen(quantise(member, mass, DENOMINATOR), 1e-2)
     rows = np.concatenate([posterior.group(0), posterior.group(1)])
     alone = [bool(made.passes(row[None])[0]) for row in rows]
     assert any(alone)
@@ -66,7 +66,7 @@ def test_the_screen_certifies_nearly_all_contexts_of_a_dense_chain_cold_and_from
 def test_rows_with_zeros_and_sets_that_miss_them_are_certified_only_if_a_flow_agrees(sparse, screen):
     posterior = random_chain("sparse" if sparse else "dense", 12, 5).posterior(1)
     member, mass = comb(np.minimum(posterior.peaks * 1.3, 1.0), np.arange(12))
-    law = quantised(member, mass, DENOMINATOR)
+    law = quantise(member, mass, DENOMINATOR)
     repair, slack = Repair(law), 1e-3
     passed = screen(law, slack).passes(posterior.rows, rounds=100)
     for row in posterior.rows[passed]:

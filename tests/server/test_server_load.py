@@ -23,7 +23,7 @@ import pytest
 from onoff.server import limits
 from onoff.server.app import Application, Settings
 from onoff.server.limits import send_answer
-from onoff.server.run import UNREAD_MILLISECONDS, reserved
+from onoff.server.run import UNREAD_MILLISECONDS, reserve
 from onoff.server.store import open_store
 from onoff.wire import Catalogue, QueryMessage
 from ports import free_port
@@ -116,7 +116,7 @@ def test_answers_that_nobody_reads_hold_little(tmp_path):
 def test_the_system_ends_connections_whose_other_side_does_not_read():
     """Set on the socket that listens, and inherited: the connection bears it too."""
     with (
-        reserved("127.0.0.1", 0) as listening,
+        reserve("127.0.0.1", 0) as listening,
         socket.create_connection(listening.getsockname()),
         listening.accept()[0] as accepted,
     ):

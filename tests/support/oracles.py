@@ -18,7 +18,7 @@ from onoff import Chain
 from onoff.model.posterior import Posterior, Support
 from onoff.model.powers import whole_times
 from onoff.schemes.flow import Network, Repair, supplies
-from onoff.schemes.law import DENOMINATOR, Law, quantised
+from onoff.schemes.law import DENOMINATOR, Law, quantise
 
 
 class ExactPosterior(Support):
@@ -232,5 +232,5 @@ def check_law(law, rows, possible):
 
 def shortfall(rows, member, mass):
     """The mass that the law cannot take, over all rows."""
-    repair = Repair(quantised(member, mass, DENOMINATOR))
+    repair = Repair(quantise(member, mass, DENOMINATOR))
     return sum(repair.shortfall(row) for row in rows) / DENOMINATOR

@@ -34,7 +34,7 @@ from onoff.audit.rows import Walk
 from onoff.errors import OnoffError
 from onoff.model.bounds import up
 from onoff.model.measures import information, total_variation
-from onoff.model.misfit import Misfit, aligned, check, information_bound, refined, stream_misfit
+from onoff.model.misfit import Misfit, align, check, information_bound, refine, stream_misfit
 from onoff.model.requests import lags_of, start_law
 from onoff.types import Floats, Progress, Query, silent
 
@@ -121,7 +121,7 @@ def audit_streams(
             raise OnoffError(f"the plan {plan.name!r} is for another chain: give plans for the chain that is audited")
         if not has_table(plan):
             raise OnoffError("a race has no table to enumerate: choose another scheme; `onoff audit plan` draws races")
-    follows = chain if true is None else aligned(true, chain)
+    follows = chain if true is None else align(true, chain)
     check(follows, chain)
     for each in (follows, chain) if promise == "both" else ():
         each.without_memory("the promise `both`")
@@ -159,7 +159,7 @@ class _Setting:
     @cached_property
     def chain(self) -> Chain:
         """What requests follow, with the states of the client's chain beside its own."""
-        return refined(self.follows, self.used)[0]
+        return refine(self.follows, self.used)[0]
 
     @cached_property
     def known(self) -> list[int]:

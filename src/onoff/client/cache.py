@@ -84,7 +84,7 @@ def cache_size(given: int | str) -> int:
     return int(found[1]) * UNITS[found[2].upper()]
 
 
-def fitting(members: Iterable[Member], limit: int) -> set[int]:
+def keep_fitting(members: Iterable[Member], limit: int) -> set[int]:
     """Choose the sources that stay held: the smallest first (of equal ones the first number), while there is room."""
     sizes = sorted((member.size, member.source) for member in members if member.version is not None)
     totals = accumulate(size for size, _ in sizes)
@@ -102,7 +102,7 @@ def store(members: Members, step: int, whole: Mapping[int, Content], limit: int)
     The body of a member without a version is forgotten with the next answer that does not contain it.
     """
     after = {**members, **{source: Member.received(source, step, content) for source, content in whole.items()}}
-    stay = fitting(after.values(), limit)
+    stay = keep_fitting(after.values(), limit)
     return {
         source: member if source in stay or member.version is None else member._replace(version=None)
         for source, member in sorted(after.items())

@@ -40,7 +40,7 @@ from onoff.errors import (
     TransportError,
     Unavailable,
 )
-from onoff.model.chain import Chain, checked_chain
+from onoff.model.chain import Chain, check_chain
 from onoff.plans.planner import Planner
 from onoff.types import is_flag
 
@@ -75,7 +75,7 @@ class Client:
         self._settings, self.delay = settings, settings.delay
         assert isinstance(settings.journal, Path)
         self.path = settings.journal
-        self._chain: Chain | None = None if settings.chain is None else checked_chain(settings.chain)
+        self._chain: Chain | None = None if settings.chain is None else check_chain(settings.chain)
         self.transport = settings.open_transport()
         if self._chain is None and settings.names is not None:
             self._chain = unknown_habits(settings.names)

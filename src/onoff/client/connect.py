@@ -20,7 +20,7 @@ from onoff.client.journal import Journal
 from onoff.client.memory import Memory, parse_keep
 from onoff.client.promises import checked_promise
 from onoff.client.status import chain_of, snapshot
-from onoff.client.transports.http import checked_agent
+from onoff.client.transports.http import check_agent
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.client.transports.web import HttpTransport
 from onoff.errors import JournalError, OnoffError, PlanError
@@ -132,7 +132,7 @@ class Settings:
             cache_size(self.cache)
         if self.keep is not None:
             parse_keep(self.keep)
-        checked_agent(self.user_agent)
+        check_agent(self.user_agent)
 
     def completed(self) -> Settings:
         """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""

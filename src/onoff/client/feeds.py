@@ -32,8 +32,8 @@ from onoff.client.transports.http import (
     BrokenAnswer,
     Connections,
     MixedAnswers,
-    checked_url,
-    masked,
+    check_url,
+    mask,
     request_of,
     within,
 )
@@ -128,7 +128,7 @@ async def _last(url: str, places: Mapping[str, str], timeout: float) -> str:
 
 def _check_new(url: str, places: Mapping[str, str]) -> None:
     """Raise `CatalogueError` if a URL cannot be asked for, or if another one leads there."""
-    if checked_url(url).fragment:
+    if check_url(url).fragment:
         raise CatalogueError("its URL ends with a part after #, which no server sees: leave that out")
     other = places.get(request_of(url))
     if other is not None:
@@ -147,22 +147,22 @@ async def _final(http: Connections, url: str) -> str:
         try:
             reply = await http.read("GET", at, BODY_LIMIT)
         except (BrokenAnswer, MixedAnswers, Unavailable) as error:
-            raise CatalogueError(f"{masked(at)} does not answer as it should ({error})") from None
+            raise CatalogueError(f"{mask(at)} does not answer as it should ({error})") from None
         location = reply.headers.get("location")
         if reply.status == 200:
             return at
         if reply.status not in REDIRECTS or location is None:
-            raise CatalogueError(f"{masked(at)} answers with {reply.status}")
+            raise CatalogueError(f"{mask(at)} answers with {reply.status}")
         at = target(url, at, location)
-    raise CatalogueError(f"{masked(url)} redirects more than {MOST_REDIRECTS} times")
+    raise CatalogueError(f"{mask(url)} redirects more than {MOST_REDIRECTS} times")
 
 
 def target(first: str, at: str, location: str) -> str:
     """Where a redirect leads, without a part after #. Raises `CatalogueError` if it may not lead there."""
-    said = f"{masked(at)} redirects to {masked(location)}"
+    said = f"{mask(at)} redirects to {mask(location)}"
     try:
         url = urldefrag(urljoin(at, location)).url
-        checked_url(url)
+        check_url(url)
     except (CatalogueError, ValueError):
         raise CatalogueError(f"{said}, which is not a URL that can be asked for") from None
     if at.lower().startswith("https:") and not url.lower().startswith("https:"):

@@ -68,7 +68,7 @@ def record(file: Path, line: bytes) -> None:
 
 def step_digest(step: Step) -> str:
     """The digest of a prepared step of the promise `past`: its law and the encoders of all contexts."""
-    return _digest(_hashed(step.sets, step.masses), ((context, *step.entries(context)) for context in step.contexts))
+    return _digest(_hash_law(step.sets, step.masses), ((context, *step.entries(context)) for context in step.contexts))
 
 
 class PlanDigests:
@@ -82,7 +82,7 @@ class PlanDigests:
         if plan.kind != "table":
             return None
         if plan is not self._plan:
-            self._plan, self._law = plan, _hashed(plan.law.sets, plan.law.masses)
+            self._plan, self._law = plan, _hash_law(plan.law.sets, plan.law.masses)
         entries = plan.entries(last, next, lag)  # type: ignore[attr-defined]
         return _digest(self._law.copy(), [(last * plan.n + next, *entries)])
 
@@ -107,7 +107,7 @@ def _pair(pair: tuple[int, int]) -> str:
     return f'["0x{bound:x}", "0x{number:x}"]'.ljust(len('["0x", "0x"]') + 2 * 65)
 
 
-def _hashed(sets: Sequence[Query], masses: Sequence[int]) -> Any:
+def _hash_law(sets: Sequence[Query], masses: Sequence[int]) -> Any:
     """Begin the hash of a law; add contexts to it."""
     flat = [len(sets)]
     for query in sets:

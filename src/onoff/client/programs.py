@@ -22,7 +22,7 @@ from onoff.client.client import Client
 from onoff.client.message import Message
 from onoff.client.queue import TRUE_STATUS, RequestQueue, explain, safe_status
 from onoff.client.sync import LoopThread
-from onoff.client.transports.http import masked, request_of
+from onoff.client.transports.http import mask, request_of
 from onoff.client.transports.web import HttpTransport
 from onoff.errors import OnoffError
 from onoff.text import plain
@@ -79,7 +79,7 @@ class StepTransport(httpx.AsyncBaseTransport, httpx.BaseTransport):
             request.extensions = {**request.extensions, PASSED: True}
             return None
         if source is None:
-            words = f"{masked(str(request.url))} is none of the client's URLs: add it to them, or give others=..., "
+            words = f"{mask(str(request.url))} is none of the client's URLs: add it to them, or give others=..., "
             words += "a transport that asks for it openly"
         elif request.method not in ("GET", "HEAD"):
             words = f"a source can only be read, by GET or HEAD, and {plain(request.method)} is neither"

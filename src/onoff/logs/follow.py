@@ -37,7 +37,7 @@ from onoff.errors import LogError, OnoffError
 from onoff.logs.engines import DuckDB, explained
 from onoff.logs.journals import read_journal
 from onoff.logs.read import ReadOptions, open_log
-from onoff.model.chain import Chain, checked_chain
+from onoff.model.chain import Chain, check_chain
 from onoff.types import Floats, Mask, Units, is_number, is_whole
 
 FALSE_ALARMS = 0.01
@@ -166,7 +166,7 @@ def _check(
     chain: Chain, requests: Sequence[int] | NDArray[np.integer[Any]], begins: Collection[int], false_alarms: float
 ) -> tuple[Units, Mask]:
     """Check what was given. Return the requests, and for each after the first whether it follows the one before."""
-    checked_chain(chain)
+    check_chain(chain)
     if not (is_number(false_alarms) and 0 < false_alarms < 1):
         raise OnoffError(f"the rate of false alarms is {false_alarms!r}: it lies between 0 and 1")
     try:

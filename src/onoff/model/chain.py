@@ -57,7 +57,7 @@ class Chain:
     ) -> None:
         matrix = _checked_matrix(P, what="the transition matrix", square=states is None)
         labels = _checked_names(names, matrix.shape[1])
-        found = tree.checked_states(states or [(x,) for x in range(len(matrix))], labels)
+        found = tree.check_states(states or [(x,) for x in range(len(matrix))], labels)
         if len(found) != len(matrix):
             raise ChainError(f"there are {len(matrix)} rows for {len(found)} contexts", value=len(matrix))
         for row, state in enumerate(found):
@@ -296,7 +296,7 @@ class Chain:
         return f"<Chain of {self.n} sources{memory}, {self.fingerprint[:12]}>"
 
 
-def checked_chain(given: object) -> Chain:
+def check_chain(given: object) -> Chain:
     """The chain that a caller gave. Raises `ChainError` if it is something else."""
     if not isinstance(given, Chain):
         raise ChainError(f"the chain is {short(given)}: a Chain is needed (Chain.load reads a file)", value=given)

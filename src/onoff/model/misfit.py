@@ -69,7 +69,7 @@ def misfit(true: Chain, used: Chain, lag: int) -> Floats:
     return rounded
 
 
-def aligned(true: Chain, used: Chain) -> Chain:
+def align(true: Chain, used: Chain) -> Chain:
     """The true chain in the order of the other. Raises `OnoffError` if they do not have the same sources."""
     from onoff.model.chain import Chain
 
@@ -80,7 +80,7 @@ def aligned(true: Chain, used: Chain) -> Chain:
     return Chain(true.P[:, order], used.names, true.weight, [[place[x] for x in state] for state in true.states])
 
 
-def refined(true: Chain, used: Chain) -> tuple[Chain, Chain]:
+def refine(true: Chain, used: Chain) -> tuple[Chain, Chain]:
     """Both with the states of either: habits do not change if a state is split by what came before it."""
     from onoff.model.chain import Chain
 
@@ -98,7 +98,7 @@ def check(true: Chain, used: Chain) -> None:
     """Raise `OnoffError` unless both have the same sources in one order, and the client allows all that can happen."""
     if true.names != used.names:
         raise OnoffError("the chains have different sources, or another order of them (`onoff.model.misfit.aligned`)")
-    true, used = refined(true, used)
+    true, used = refine(true, used)
     barred = np.argwhere((true.P > 0) & (used.P == 0))
     if len(barred):
         state, request = barred[0]
@@ -164,7 +164,7 @@ def stream_misfit(
     0 with the promise `both`). A query then is off by d_t + e_t on average, and tells h(d_t) + h(e_t) +
     (d_t + e_t) log2 |hidden| bits at most; `values` are log2 |hidden|. docs/explanation/misfit.md has the proofs.
     """
-    true, used = refined(true, used)
+    true, used = refine(true, used)
     law = last = np.pad(start, (0, len(true.P) - len(start)))
     mean = worst = now = Fraction(0)
     lag, columns = 0, []

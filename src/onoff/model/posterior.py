@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from onoff.errors import ChainError, ContextError
 from onoff.model import powers as products
-from onoff.model.chain import Chain, checked_chain
+from onoff.model.chain import Chain, check_chain
 from onoff.types import Floats, Mask, is_whole
 
 SAFE = 2.0**-900  # products above this neither underflow nor lose a term that matters
@@ -97,7 +97,7 @@ class Support:
     """
 
     def __init__(self, chain: Chain, lag: int) -> None:
-        checked_chain(chain)
+        check_chain(chain)
         if not is_whole(lag):
             raise ChainError(f"the lag is {lag!r}: a whole number of at least 0 is needed", value=lag)
         self.chain = chain

@@ -3,7 +3,7 @@
 Nothing is subtracted, so errors are relative and entrywise: a product whose sums have t terms adds at most
 gamma(t) = t u / (1 - t u) with u = 2^-53, whatever the order of summation and with or without fused operations.
 
-All products of matrices are made here: `times`, `contracted`, `counts`, `whole_times`, `sparse_times`. NumPy reads the
+All products of matrices are made here: `times`, `contract`, `counts`, `whole_times`, `sparse_times`. NumPy reads the
 processor's floating-point flags after a product, and OpenBLAS sometimes leaves "invalid value" set where no number is
 NaN (numpy issue 24067): a spurious warning, or an error where warnings are errors. The flags are therefore ignored.
 Whoever must know about infinities or NaN looks at the numbers.
@@ -37,7 +37,7 @@ def times(a: Any, b: Any) -> NDArray[Any]:
     return result
 
 
-def contracted(indices: str, *factors: NDArray[Any]) -> NDArray[Any]:
+def contract(indices: str, *factors: NDArray[Any]) -> NDArray[Any]:
     """The sums of products that `np.einsum` writes with these indices, with the flags of the processor ignored."""
     with np.errstate(all="ignore"):
         result: NDArray[Any] = np.einsum(indices, *factors, optimize=factors[-1].ndim > 3)

@@ -21,7 +21,7 @@ State = tuple[int, ...]
 MOST = 2000  # states of habits with memory
 
 
-def checked_states(states: Iterable[Sequence[int]], names: Sequence[str]) -> list[State]:
+def check_states(states: Iterable[Sequence[int]], names: Sequence[str]) -> list[State]:
     """The states as they were given, if they are closed and all single sources are there."""
     n = len(names)
     found = [tuple(map(int, state)) for state in states]

@@ -49,14 +49,14 @@ ALIKE = 2.0**-42  # rows within this distance are merged whenever they are met
 SPARE = 512  # contexts beyond the number of states; above, the nearest beliefs are merged however far apart
 
 
-def restricted(rows: NDArray[Any], open_sources: Mask) -> NDArray[Any]:
+def restrict(rows: NDArray[Any], open_sources: Mask) -> NDArray[Any]:
     """r_c: the rows given that the request is not sensitive, over the open sources only."""
     kept = rows[:, open_sources]
     result: NDArray[Any] = kept / kept.sum(axis=1, keepdims=True)
     return result
 
 
-def conditioned(beliefs: NDArray[Any], units: NDArray[Any], totals: NDArray[Any]) -> NDArray[Any]:
+def condition(beliefs: NDArray[Any], units: NDArray[Any], totals: NDArray[Any]) -> NDArray[Any]:
     """The beliefs given the query too, with w_c(R | x) = units / totals for the request x that led to each state."""
     weights = beliefs * (units / totals)
     result: NDArray[Any] = weights / weights.sum(axis=1, keepdims=True)
@@ -66,7 +66,7 @@ def conditioned(beliefs: NDArray[Any], units: NDArray[Any], totals: NDArray[Any]
 def spread_of_a_move(terms: int) -> float:
     """Bound what a step adds to the spread of a belief if at most `terms` pairs (z, x) lead into one state.
 
-    An entry meets as many roundings in a sum of products, and three in `conditioned`: terms + 3 factors of at least
+    An entry meets as many roundings in a sum of products, and three in `condition`: terms + 3 factors of at least
     1 - u and at most 1 + u.
     """
     return 2 * (terms + 4) * UNIT
@@ -85,7 +85,7 @@ def error_of(spread: float, n: int) -> float:
     return math.expm1(min(spread, 1.0)) * (1 + 2.0**-40) + gamma(n + 2)
 
 
-def raised(laws: Floats, possible: Mask) -> Floats:
+def raise_to_floor(laws: Floats, possible: Mask) -> Floats:
     """Undo underflow in laws: what is possible has at least the probability FLOOR.
 
     That changes the joint law of all that is hidden and all queries by FLOOR at most for each state and source, far
@@ -105,7 +105,7 @@ class Contexts:
     place: NDArray[np.intp]
 
 
-def merged(beliefs: Floats, possible: Mask, spreads: Floats) -> Contexts:
+def merge_equal(beliefs: Floats, possible: Mask, spreads: Floats) -> Contexts:
     """Merge nearly equal beliefs, and the nearest ones while there are too many.
 
     Only beliefs of one support are merged: the distance of others is infinite.
@@ -164,7 +164,7 @@ def _nearest(rows: Floats, possible: Mask, kept: NDArray[np.intp]) -> tuple[int,
 
 
 @dataclass(frozen=True, eq=False)
-class Sharing:
+class SharedFlows:
     """`rows[k]` is r_k, and `group[c]` the group of context c. `e` is rounded up."""
 
     rows: Floats
@@ -172,7 +172,7 @@ class Sharing:
     e: float
 
 
-def shared(rows: Floats, allowed: float) -> Sharing:
+def share_flows(rows: Floats, allowed: float) -> SharedFlows:
     """Group contexts one after the other: each joins the group that it fits best, if e stays at most `allowed`."""
     least = np.empty_like(rows)
     group = np.empty(len(rows), dtype=np.intp)
@@ -189,6 +189,6 @@ def shared(rows: Floats, allowed: float) -> Sharing:
     least = least[:count]
     totals = least.sum(axis=1)
     if count == len(rows):
-        return Sharing(rows, group, 0.0)
+        return SharedFlows(rows, group, 0.0)
     e = max(0.0, 1 - float(totals.min())) + 2.0**-50 * rows.shape[1]
-    return Sharing(least / totals[:, None], group, e)
+    return SharedFlows(least / totals[:, None], group, e)

@@ -100,26 +100,26 @@ class Habits:
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise PlanError(f"the habits are damaged: {error}") from None
 
-    def learned(self, request: int, private: bool) -> Self:
+    def after_learning(self, request: int, private: bool) -> Self:
         """The habits after a step of the stages `learn` and `fixed` that was asked ON (`private`) or OFF."""
         if private:
             return replace(self, stage="all", counts=None, run=())
         if self.stage == "fixed":
             return self
-        after = self.counted(request)
-        return replace(after.fitted(), stage="fixed", run=()) if after.has_enough else after
+        after = self.count(request)
+        return replace(after.fit(), stage="fixed", run=()) if after.has_enough else after
 
-    def asked(self, query: Query, private: bool) -> Self:
+    def after_query(self, query: Query, private: bool) -> Self:
         """The habits after a step with a known chain, made ON (`private`) or OFF: a function of the query alone."""
         is_single = len(query) == 1 and not private
-        after = self.with_bets(query[0]).counted(query[0]) if is_single else replace(self, run=())
+        after = self.with_bets(query[0]).count(query[0]) if is_single else replace(self, run=())
         after = replace(after, stage="known")
         if after.blown:
             # Counts judge a chain that was stated once; what they make of it is not stated as exact.
-            return after.fitted() if self.chain.weight is None and after.has_enough else replace(after, stage="all")
+            return after.fit() if self.chain.weight is None and after.has_enough else replace(after, stage="all")
         may_change = private or after.state is not None
         if self.chain.weight is not None and after.has_enough and may_change:
-            return replace(after.refitted(self.chain.P, self.chain.weight), wealth=after.wealth, bets=after.bets)
+            return replace(after.refit(self.chain.P, self.chain.weight), wealth=after.wealth, bets=after.bets)
         return after
 
     @property
@@ -140,20 +140,20 @@ class Habits:
         wealth = tuple(float(w * f) for w, f in zip(self.wealth, factors, strict=True))
         return replace(self, wealth=wealth, bets=self.bets + 1)
 
-    def counted(self, request: int) -> Self:
+    def count(self, request: int) -> Self:
         """Add a request to `run`, and count the transition to it if the state before it is known."""
         counts = self.transitions.copy()
         if self.state is not None:
             counts[self.state, request] += 1
         return replace(self, counts=counts, run=(*self.run, request)[-self.chain.depth :])
 
-    def fitted(self) -> Self:
+    def fit(self) -> Self:
         """Fit a chain to the counts alone: rows are pulled towards the shares of all requests."""
         counts = self.transitions
         shares = (counts.sum(axis=0) + 0.5) / (counts.sum() + self.chain.n / 2)
-        return self.refitted(np.broadcast_to(shares, counts.shape), np.full(len(counts), PRIOR))
+        return self.refit(np.broadcast_to(shares, counts.shape), np.full(len(counts), PRIOR))
 
-    def refitted(self, prior: Floats, weight: Floats) -> Self:
+    def refit(self, prior: Floats, weight: Floats) -> Self:
         """Fit a chain to the counts and a `prior` that weighs `weight` transitions a state; bets begin anew."""
         total = weight + self.transitions.sum(axis=1)
         P = (weight[:, None] * prior + self.transitions) / total[:, None]
@@ -168,7 +168,7 @@ class Habits:
         laws = [(pull * mu + seen) / (pull + seen.sum()) for pull in PULLS] + [order]
         weight = self.chain.weight
         eps = 0.0 if weight is None else plausible_distance(mu.tobytes(), float(weight[state]))
-        return np.array([clipped(mu, nu, eps) for nu in laws])
+        return np.array([clip_factors(mu, nu, eps) for nu in laws])
 
 
 @lru_cache(maxsize=1024)
@@ -183,7 +183,7 @@ def plausible_distance(row: bytes, weight: float) -> float:
     return float(np.quantile(np.abs(drawn - mu).sum(axis=1) / 2, QUANTILE))
 
 
-def clipped(mu: Floats, nu: Floats, eps: float) -> Floats:
+def clip_factors(mu: Floats, nu: Floats, eps: float) -> Floats:
     """nu / mu between `lo` and `hi`; 1 if nu is within eps of mu.
 
     The sum of (nu / hi - mu)+ is the maximum of nu(A) / hi - mu(A) over all sets A, and a set of largest quotients
@@ -192,7 +192,7 @@ def clipped(mu: Floats, nu: Floats, eps: float) -> Floats:
     possible = mu > 0  # nothing else is ever asked for
     if not possible.all():
         factors = np.ones_like(mu)
-        factors[possible] = clipped(mu[possible], nu[possible], eps)
+        factors[possible] = clip_factors(mu[possible], nu[possible], eps)
         return factors
     order = np.argsort(-nu / mu)
     top_nu, top_mu = nu[order].cumsum(), mu[order].cumsum()
@@ -223,9 +223,9 @@ class PublicState:
     def after_everything(self, request: int, private: bool, counts: bool) -> Self:
         """Advance by a full-set step. `private`: it was asked ON; `counts`: it counts as ON."""
         if self.habits.stage in ("learn", "fixed"):
-            habits = self.habits.learned(request, private)
+            habits = self.habits.after_learning(request, private)
         elif self.habits.stage == "known":
-            habits = self.habits.asked(tuple(range(self.habits.chain.n)), private=True)
+            habits = self.habits.after_query(tuple(range(self.habits.chain.n)), private=True)
         else:
             habits = self.habits
         rows = None
@@ -240,7 +240,7 @@ class PublicState:
         rows = self.rows.advance(step, query)
         if self.sensitive:  # no query shows an open request: nothing is counted
             return replace(self, rows=rows)
-        habits = self.habits.asked(query, private=False)
+        habits = self.habits.after_query(query, private=False)
         return replace(self, habits=habits, rows=None if habits.stage == "all" else _served_by(habits.chain, rows))
 
     def as_dict(self) -> dict[str, Any]:

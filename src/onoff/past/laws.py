@@ -14,12 +14,12 @@ import numpy as np
 
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import RowTable
-from onoff.schemes.comb import first_orders, mixed_combs
+from onoff.schemes.comb import first_orders, mix_combs
 from onoff.schemes.flow import Repair, in_time
-from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantised
+from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantise
 from onoff.schemes.optimum import Search
-from onoff.schemes.peel import peeled
-from onoff.schemes.realise import finished, survey
+from onoff.schemes.peel import peel
+from onoff.schemes.realise import finish, survey
 from onoff.types import Floats
 
 NEAR = 2e-3  # above the lower bound, as a share of it: no other law is tried
@@ -119,7 +119,7 @@ def _proposals(rows: RowTable, bound: float, deadline: float) -> Iterator[tuple[
         if not peelable or _shortfall(rows, *first, deadline) <= NEAR * bound:
             yield first
     if peelable:
-        member, mass, rest = peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
+        member, mass, rest = peel(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
         if len(rest):
             left = rest.sum(axis=1, keepdims=True)
             combs, masses = _combed(RowTable(rest / left, rest > 0), *COMBS_OF_REST, deadline)
@@ -148,7 +148,7 @@ def _extremes(rows: RowTable) -> RowTable:
 
 def _shortfall(rows: RowTable, member: Member, mass: Floats, deadline: float) -> float:
     """The messages that repair adds at most."""
-    repair = Repair(quantised(member, mass, DENOMINATOR), deadline)
+    repair = Repair(quantise(member, mass, DENOMINATOR), deadline)
     return sum(repair.shortfall(row) for row in rows.rows) / DENOMINATOR
 
 
@@ -158,12 +158,12 @@ def _combed(rows: RowTable, least: int, most: int, deadline: float) -> tuple[Mem
     left = 1 - float(common.sum())
     apart = RowTable((rows.rows - common) / left, rows.possible)
     count = min(most, max(least, first_orders(apart)))
-    member, mass = mixed_combs(apart, survey(apart).hard, count, count, deadline=deadline)
+    member, mass = mix_combs(apart, survey(apart).hard, count, count, deadline=deadline)
     return np.concatenate([np.eye(rows.n, dtype=bool), member]), np.concatenate([common, left * mass])
 
 
 def _realised(rows: RowTable, member: Member, mass: Floats, held: int, deadline: float) -> Law:
     """The repaired law, with the units that are held out."""
-    repair = Repair(quantised(member, mass, DENOMINATOR - rows.n - held), deadline)
+    repair = Repair(quantise(member, mass, DENOMINATOR - rows.n - held), deadline)
     repair.fix_all(rows.rows)
-    return finished(rows, repair.law, held)
+    return finish(rows, repair.law, held)

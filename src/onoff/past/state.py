@@ -23,7 +23,7 @@ from onoff.model.chain import Chain
 from onoff.model.posterior import RowTable
 from onoff.model.powers import counts, one_thread, times
 from onoff.past import contexts as filters
-from onoff.past.contexts import Contexts, merged, shared
+from onoff.past.contexts import Contexts, merge_equal, share_flows
 from onoff.past.laws import law_for
 from onoff.schemes.encoder import Encoders, Entries, LawEncoder, draw_index
 from onoff.schemes.law import DENOMINATOR, Law, as_matrix
@@ -104,7 +104,7 @@ class PastState:
     def rows(self) -> Floats:
         """h_c: the law of the next request in every context."""
         with one_thread():
-            return filters.raised(times(self.beliefs, self.chain.P), self.requests)
+            return filters.raise_to_floor(times(self.beliefs, self.chain.P), self.requests)
 
     @cached_property
     def live(self) -> tuple[int, ...]:
@@ -114,7 +114,7 @@ class PastState:
     @cached_property
     def open_rows(self) -> Floats:
         """r_c for every live context, over the open sources."""
-        return filters.restricted(self.rows[list(self.live)], self.open_sources)
+        return filters.restrict(self.rows[list(self.live)], self.open_sources)
 
     def context(self, state: int, context: int | None, private: bool) -> int:
         """The reader's context now, after a request that led to `state`, made ON (`private`) or OFF in `context`."""
@@ -146,7 +146,7 @@ class PastState:
         spread = float(self.spreads[list(self.live)].max()) + filters.spread_of_a_row(int(self._ways.max()))
         error = filters.error_of(spread, n)
         outer = outer_bound(RowTable(rows, possible, error))
-        sharing = shared(rows, PRICE * outer / n)
+        sharing = share_flows(rows, PRICE * outer / n)
         held = ceil(sharing.e * DENOMINATOR)
         # A row of a group is at least 1 - e of one of a context: its bounds hold for contexts with that much less.
         groups = RowTable(sharing.rows, sharing.rows > 0, error + sharing.e)
@@ -170,7 +170,7 @@ class PastState:
         can_come = (self.chain.moves[self.possible.any(axis=0)] > 0).any(axis=0)
         joining = np.flatnonzero(can_come & ~self.open_sources[self.chain.last])
         points = np.eye(len(self.chain.P))[joining]
-        found = merged(
+        found = merge_equal(
             np.concatenate([moved.beliefs, points]),
             np.concatenate([moved.possible, points > 0]),
             np.concatenate([moved.spreads, np.zeros(len(joining))]),
@@ -197,8 +197,8 @@ class PastState:
             ways = counts(self.possible[live], moves > 0)
             reached: Mask = ways > 0
             with one_thread():
-                laws = filters.raised(times(self.beliefs[live], moves), reached)
-            beliefs[:, states] = filters.conditioned(laws, units[:, request], totals[:, request])
+                laws = filters.raise_to_floor(times(self.beliefs[live], moves), reached)
+            beliefs[:, states] = filters.condition(laws, units[:, request], totals[:, request])
             possible[:, states] = reached & (units[:, request] > 0)
             spreads = self.spreads[live] + filters.spread_of_a_move(int(ways.max()))
             spreads[possible.sum(axis=1) == 1] = 0.0  # the state is known, whatever was believed

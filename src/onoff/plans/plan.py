@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from onoff.errors import PlanError
 from onoff.model.bounds import outer_bound, up
-from onoff.model.chain import Chain, checked_chain
+from onoff.model.chain import Chain, check_chain
 from onoff.model.posterior import Posterior
 from onoff.model.powers import one_thread
 from onoff.schemes import AUTO, SCHEMES, Proposal, Task, Tell
@@ -188,7 +188,7 @@ def plan(
         raise PlanError(f"the time limit is {time_limit!r}: a positive number of seconds is needed")
     if progress is not None and not callable(progress):
         raise PlanError(f"progress is {progress!r}: a function of cost and lower bound is needed")
-    checked_chain(chain)
+    check_chain(chain)
     check_lag(lag)
     from onoff.plans.race import race_plan
     from onoff.plans.table import TablePlan

@@ -91,7 +91,7 @@ class Planner:
         return cheapest([plan for plan in (*fitting, self._first) if self._usable(plan)] or [self._first])
 
     @property
-    def working(self) -> bool:
+    def is_working(self) -> bool:
         """Whether a process in the background is computing plans."""
         return self._running
 

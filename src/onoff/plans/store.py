@@ -21,7 +21,7 @@ from pathlib import Path
 
 from onoff.errors import ChainError, PlanError
 from onoff.files import cache_directory, read_json, reason, write_atomically
-from onoff.model.chain import Chain, checked_chain
+from onoff.model.chain import Chain, check_chain
 from onoff.model.chainfile import keep, kept
 from onoff.plans import file as planfile
 from onoff.plans.plan import Plan
@@ -38,7 +38,7 @@ class PlanStore:
 
     def __init__(self, chain: Chain, directory: Path | None = None, *, make: bool = True) -> None:
         """The directory is made if it is not there; with `make=False` nothing is, and plans can only be read."""
-        self.chain = checked_chain(chain).without_memory()
+        self.chain = check_chain(chain).without_memory()
         self.directory = Path(directory or default_directory()).absolute() / _name(chain.fingerprint)
         if make:
             self.make()

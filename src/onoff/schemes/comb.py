@@ -18,12 +18,12 @@ from onoff.schemes import Proposal, Task
 from onoff.schemes.certificate import outer_certificate
 from onoff.schemes.exchange import Exchange
 from onoff.schemes.flow import Network, in_time, supplies
-from onoff.schemes.law import DENOMINATOR, Law, Member, end_to_end, everything, merged, quantised
+from onoff.schemes.law import DENOMINATOR, Law, Member, end_to_end, everything, merge_sets, quantise
 from onoff.schemes.realise import (
     FIRST,
     Short,
     Survey,
-    finished,
+    finish,
     fix,
     realise,
     rows_of,
@@ -71,7 +71,7 @@ def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE) -> La
     seen = survey(rows, price * outer, deadline)
     first = first_orders(rows)
     most = min(ORDERS[1], 2 * first)
-    member, mass = mixed_combs(rows, seen.hard, first, most, min(ENOUGH, price / 6), deadline)
+    member, mass = mix_combs(rows, seen.hard, first, most, min(ENOUGH, price / 6), deadline)
     short = float(_violated(member, mass, seen.hard[:HARD], deadline)[1].sum()) / outer
     law = realise(rows, member, mass, seen, deadline) if short <= FAR else None
     if law is not None and law.cost() <= (1 + NEAR) * outer:
@@ -106,7 +106,7 @@ def _exchanged(rows: Rows, seen: Survey, deadline: float) -> Law:
                 continue
             fix(repair, seen.hard[:FIRST], deadline)  # the hardest first: what mends them mends most of the others
             fix(repair, rows_of(rows, seen, short), deadline)
-            law = finished(rows, repair.law, units_of(seen.cover))
+            law = finish(rows, repair.law, units_of(seen.cover))
         except TimeoutError:
             if best is None:
                 raise
@@ -147,7 +147,7 @@ def first_orders(rows: Rows) -> int:
     return min(most, max(least, math.ceil(HITS / float(rows.peaks.sum()))))
 
 
-def mixed_combs(
+def mix_combs(
     rows: Rows, hard: Floats, first: int, most: int, enough: float = ENOUGH, deadline: float = math.inf
 ) -> tuple[Member, Floats]:
     """Mix `first` combs or more, at most `most`, until the hard contexts fall short by at most `enough`.
@@ -164,7 +164,7 @@ def mixed_combs(
             in_time(deadline)
             combs.append(comb(lengths, rivals.order(lengths, rng)))
         member, mass = (np.concatenate(parts) for parts in zip(*combs, strict=True))
-        mixture = merged(member, mass / len(combs))
+        mixture = merge_sets(member, mass / len(combs))
         if wanted >= most:
             return mixture
         cuts, short = _violated(*mixture, hard[:HARD], deadline)
@@ -185,7 +185,7 @@ def comb(lengths: Floats, order: NDArray[np.intp]) -> tuple[Member, Floats]:
 
 def _violated(member: Member, mass: Floats, hard: Floats, deadline: float) -> tuple[Member, Floats]:
     """Cuts C with Pr[Q meets C] < p(C | u) in the hard contexts, a row each, and by how much."""
-    law = quantised(member, mass, DENOMINATOR)
+    law = quantise(member, mass, DENOMINATOR)
     network = Network(law)
     cuts, short = [], []
     for row in hard:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from onoff.model.powers import one_thread, times
 from onoff.schemes.flow import in_time
-from onoff.schemes.law import Member, end_to_end, merged
+from onoff.schemes.law import Member, end_to_end, merge_sets
 from onoff.types import Floats
 
 STEPS = 200  # with each number of cells: after that hardly anything changes
@@ -111,7 +111,7 @@ class Exchange:
             member[:, parts] = within
             sets.append(member)
             masses.append(mass / self.cells)
-        return merged(np.concatenate(sets), np.concatenate(masses))
+        return merge_sets(np.concatenate(sets), np.concatenate(masses))
 
     def _sizes(self) -> tuple[NDArray[np.intp], Floats]:
         """How many cells each source has as a whole, and the part that it has of one more."""

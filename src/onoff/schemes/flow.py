@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
-from onoff.schemes.law import Law, Member, merged
+from onoff.schemes.law import Law, Member, merge_sets
 from onoff.types import Floats, Mask, Units
 
 ROOT, SINK, FIRST_SOURCE = 0, 1, 2
@@ -170,7 +170,7 @@ class Repair:
         np.subtract.at(left, sets, units)
         member, mass = np.concatenate([self.law.member, larger]), np.concatenate([left, units])
         order = np.argsort(np.concatenate([np.arange(len(left)), sets]), kind="stable")  # each beside what it was
-        self.law = Law(*merged(member[order], mass[order]))
+        self.law = Law(*merge_sets(member[order], mass[order]))
         self._network = Network(self.law)
         return True
 

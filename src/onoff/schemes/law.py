@@ -87,7 +87,7 @@ def everything(n: int) -> Law:
     return Law(np.ones((1, n), dtype=bool), np.array([DENOMINATOR], dtype=np.int64))
 
 
-def merged(member: Member, mass: NDArray[Any]) -> tuple[Member, NDArray[Any]]:
+def merge_sets(member: Member, mass: NDArray[Any]) -> tuple[Member, NDArray[Any]]:
     """Equal sets put together, sets without mass dropped; in the order in which they first come.
 
     The order matters: along a comb neighbours are nearly equal, which `sinkhorn_compiled` lives on.
@@ -103,12 +103,12 @@ def merged(member: Member, mass: NDArray[Any]) -> tuple[Member, NDArray[Any]]:
     return member[first[order]], total[order]
 
 
-def quantised(member: Member, mass: Floats, total: int) -> Law:
+def quantise(member: Member, mass: Floats, total: int) -> Law:
     """Integer masses proportional to `mass` that sum to `total`; the remainder goes to the largest.
 
     Without any mass it is the full set, which is always safe.
     """
-    member, mass = merged(member, mass)
+    member, mass = merge_sets(member, mass)
     if not len(mass):
         return Law(np.ones((1, member.shape[1]), dtype=bool), np.array([total]))
     units = np.floor(mass * (total / mass.sum())).astype(np.int64)

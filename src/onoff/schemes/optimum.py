@@ -38,8 +38,8 @@ from onoff.schemes.comb import PRICE, comb, comb_law
 from onoff.schemes.comb import propose as by_comb
 from onoff.schemes.flow import Repair
 from onoff.schemes.interior_point import Solution, central_point
-from onoff.schemes.law import DENOMINATOR, Law, Member, as_matrix, everything, quantised, with_full_set
-from onoff.schemes.realise import finished, realise
+from onoff.schemes.law import DENOMINATOR, Law, Member, as_matrix, everything, quantise, with_full_set
+from onoff.schemes.realise import finish, realise
 from onoff.types import Floats, Mask, Query
 
 SMALL = 16  # sources up to which the optimum takes less time than the comb
@@ -188,7 +188,7 @@ class Search:
         more = self.sets[:0]
         if lifted and self.n > ALL_SETS:
             least = self.gap * value / 20
-            more = priced(self.cuts, centre, self.sets, self.must, self.rng, least)
+            more = price_sets(self.cuts, centre, self.sets, self.must, self.rng, least)
         scan = self._separate(centre, max(1e-9, bound * (1 + self.gap) - value), value, deadline)
         provable = dual * (1 + self.gap) >= self.cost or self.n <= PROVED
         if lifted and not self.done and provable and not len(more):
@@ -201,14 +201,14 @@ class Search:
     def _separate(self, centre: Solution, budget: float, value: float, deadline: float) -> Scan:
         """Find violated cuts; if the iterate was seen in all contexts and is nearly realisable, repair and keep it."""
         masses = np.where(centre.masses > 1e-12, centre.masses, 0.0)
-        law = quantised(self.sets, masses, DENOMINATOR - self.n - self.help)
+        law = quantise(self.sets, masses, DENOMINATOR - self.n - self.help)
         repair = Repair(with_full_set(law, self.help))
         scan = self.separator.scan(repair, self.cuts, budget, deadline)
         if scan.complete and scan.total < 0.01 * value:
             shortfalls = {u: repair.shortfall(self.rows[u]) for u in scan.short}
             for u in sorted(scan.short, key=lambda u: -shortfalls[u]):
                 repair.fix(self.rows[u])
-            law = finished(self.source, repair.law, 0)
+            law = finish(self.source, repair.law, 0)
             if law.cost() < self.cost:
                 self.best, self.cost = law, float(law.cost())
         return scan
@@ -336,7 +336,7 @@ def novel(new: Member, old: Member) -> Member:
     return new[keep]
 
 
-def priced(
+def price_sets(
     cuts: Member, centre: Solution, sets: Member, must: Member, rng: np.random.Generator, least: float
 ) -> Member:
     """New sets whose reduced cost |q| - sum_{C : q meets C} mu_C - mu_0 is below -`least`, by local search.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from onoff.model.posterior import Rows
-from onoff.schemes.law import Member, as_matrix, merged
+from onoff.schemes.law import Member, as_matrix, merge_sets
 from onoff.types import Floats
 
 NOTHING = 1e-11  # mass below this is none: what floats leave behind
@@ -25,7 +25,7 @@ REST = 1e-9  # what goes to the full set at last: it mends what rounding leaves 
 BEGIN = 0.25  # share of the pieces to begin with; the others come with the mass that is peeled
 
 
-def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats, Floats]:
+def peel(rows: Rows, pieces: int) -> tuple[Member, Floats, Floats]:
     """Sets and masses of a coupling of the rows, as far as about `pieces` pieces lead, and what is left of the rows.
 
     It is a proposal in floats, to be repaired like any other. The budget follows the mass: pieces may get small for
@@ -45,7 +45,7 @@ def peeled(rows: Rows, pieces: int) -> tuple[Member, Floats, Floats]:
     rest = np.zeros(rows.rows.shape)
     rest[:, used] = np.array(peel.column).T
     sets = [*((x,) for x in range(n)), *(tuple(used[image]) for image in images), tuple(range(n))]
-    member, mass = merged(as_matrix(sets, n), np.concatenate([common, masses, [REST]]))
+    member, mass = merge_sets(as_matrix(sets, n), np.concatenate([common, masses, [REST]]))
     return member, mass, np.maximum(rest, 0.0) if peel.left > REST else rest[:0]
 
 

@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 
 from onoff.model.posterior import Rows
-from onoff.model.powers import contracted, counts, one_thread
+from onoff.model.powers import contract, counts, one_thread
 from onoff.schemes.flow import Network, Repair, in_time, supplies
-from onoff.schemes.law import DENOMINATOR, Law, Member, quantised, with_full_set
+from onoff.schemes.law import DENOMINATOR, Law, Member, quantise, with_full_set
 from onoff.schemes.sinkhorn import screen_of, unsure
 from onoff.types import Floats, Mask
 
@@ -69,7 +69,7 @@ def survey(rows: Rows, price: float = 0.0, deadline: float = inf) -> Survey:
             if apart <= COVER * whole:
                 cover, group = max(cover, apart), block_of(group, apart)
         near = (group * inverse) ** 2
-        scores = contracted("ij,ij->i", near, near)
+        scores = contract("ij,ij->i", near, near)
         first = np.argsort(-scores, kind="stable")[:PER_GROUP]
         hard.append(group[first])
         hardness.append(scores[first])
@@ -87,13 +87,13 @@ def realise(rows: Rows, member: Member, mass: Floats, seen: Survey | None = None
     repair = start(rows, member, mass, seen)
     fix(repair, seen.hard[:FIRST], deadline)
     fix(repair, rows_of(rows, seen, short_rows(rows, repair.law, seen, deadline)), deadline)
-    return finished(rows, repair.law, units_of(seen.cover))
+    return finish(rows, repair.law, units_of(seen.cover))
 
 
 def start(rows: Rows, member: Member, mass: Floats, seen: Survey) -> Repair:
     """The base law with the slack, before repair."""
     slack = units_of(seen.slack)
-    base = quantised(member, mass, DENOMINATOR - rows.n - slack - units_of(seen.cover))
+    base = quantise(member, mass, DENOMINATOR - rows.n - slack - units_of(seen.cover))
     return Repair(with_full_set(base, slack))
 
 
@@ -130,7 +130,7 @@ def rows_of(rows: Rows, seen: Survey, short: list[Short]) -> Iterator[Floats]:
     return (block(group)[index] for _, group, index in short)
 
 
-def finished(rows: Rows, law: Law, units: int) -> Law:
+def finish(rows: Rows, law: Law, units: int) -> Law:
     """The law of a plan, from a repaired law: the full set comes last, with `units` and the n held-out ones more.
 
     No set may miss all possible requests of a context. Repair leaves at most n units on such sets, which go to the

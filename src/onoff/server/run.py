@@ -66,7 +66,7 @@ _READY = signal.SIGUSR1  # by which a process tells its parent that it answers
 _FROM_PROCESSES = (_READY, signal.SIGCHLD)
 
 
-def reserved(host: str, port: int) -> socket.socket:
+def reserve(host: str, port: int) -> socket.socket:
     """A socket that listens on the address and the port (0: any). Nobody else can have them while it is open."""
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -109,7 +109,7 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def served(
+async def serve_until_signal(
     application: ASGIApp, listening: socket.socket, limit: int = CONNECTIONS, seconds: float = REQUEST_SECONDS
 ) -> AsyncIterator[None]:
     """Serve an application on a socket that listens, in this event loop, while the block runs.
@@ -144,14 +144,14 @@ async def served(
         await serving
 
 
-def heeded_signals() -> set[signal.Signals]:
+def heed_signals() -> set[signal.Signals]:
     """The signals that end a server. One that is ignored (nohup, a job in the background) stays ignored."""
     return {number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
 
 
 def stop_event() -> asyncio.Event:
     """An event that is set by the signals that end a server. Further ones are ignored: the end takes its time."""
-    stop, loop, signals = asyncio.Event(), asyncio.get_running_loop(), heeded_signals()
+    stop, loop, signals = asyncio.Event(), asyncio.get_running_loop(), heed_signals()
 
     def end() -> None:
         stop.set()
@@ -220,7 +220,7 @@ def _block_signals() -> set[signal.Signals]:
     which a terminal sends to all, is for the parent alone.
     """
     resource_tracker.ensure_running()  # which would be started with the first process, and lift the block
-    signals = {*heeded_signals(), *_FROM_PROCESSES}
+    signals = {*heed_signals(), *_FROM_PROCESSES}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     return signals
 
@@ -247,7 +247,7 @@ def _work(
         logging.getLogger("onoff.server").error("%s", error)
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_answer(served(made, listening, limit, seconds)))
+        runner.run(_answer(serve_until_signal(made, listening, limit, seconds)))
 
 
 async def _answer(serving: AbstractAsyncContextManager[None]) -> None:
@@ -281,7 +281,7 @@ class LocalServer:
 
     def __enter__(self) -> LocalServer:
         """Return when it answers and the messages are published."""
-        listening = self._stack.enter_context(reserved(_LOOPBACK, 0))
+        listening = self._stack.enter_context(reserve(_LOOPBACK, 0))
         self.url = url_of(listening)
         open_store(self._settings.store, self.catalogue).close()
         self._app, ready = Application(self._settings), threading.Event()
@@ -289,7 +289,7 @@ class LocalServer:
         async def serve() -> None:
             stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
             self._stack.callback(self._loop.call_soon_threadsafe, stop.set)
-            async with served(self._app, listening):
+            async with serve_until_signal(self._app, listening):
                 ready.set()
                 await stop.wait()
 

@@ -187,6 +187,6 @@ def note_planner(client: Client) -> None:
         return
     if planner.trouble is not None:
         note(f"{planner.trouble}; going on without: requests while OFF may fetch more than they must")
-    if planner.working:
+    if planner.is_working:
         minutes = f"at most {LIMIT // 60} minutes"
         note(f"a process in the background computes cheaper plans ({minutes}); --no-background does without it")

@@ -62,7 +62,7 @@ def serve(
     Without sources, those of the store are served. A line of JSON on stdout says when and where requests are answered.
     """
     from onoff.server.app import Settings
-    from onoff.server.run import reserved
+    from onoff.server.run import reserve
     from onoff.server.run import serve as run
     from onoff.server.store.streams import open_streams
     from onoff.server.transcript import Transcript
@@ -72,7 +72,7 @@ def serve(
         Transcript(transcript)
     names = _names(source, sources, watch)
     # First of all: a port that is taken must not leave a new store with these sources behind.
-    with reserved(host, port) as listening, closing(_open(target, names, length)) as opened:
+    with reserve(host, port) as listening, closing(_open(target, names, length)) as opened:
         if transcript is not None:
             Transcript(transcript).begin(opened.catalogue.names)
         if store is None and target == FILE:

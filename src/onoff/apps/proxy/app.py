@@ -23,7 +23,7 @@ from onoff.client.queue import RequestQueue
 from onoff.client.status import account
 from onoff.errors import JournalError, OnoffError
 from onoff.server.limits import Problem, connection_limit, read_body
-from onoff.server.run import reserved, served, stop_event, url_of
+from onoff.server.run import reserve, serve_until_signal, stop_event, url_of
 
 log = logging.getLogger("onoff.proxy")
 READ = ("GET", "HEAD")
@@ -164,12 +164,12 @@ async def run(
     All in one process and in the event loop of the client, so that nothing outlives a kill.
     """
     stop, limit = stop_event(), connection_limit()
-    with reserved(host, port) as listening:
+    with reserve(host, port) as listening:
         async with client:
             queue = RequestQueue(client)
             opened(queue)
             # The queue ends first: uvicorn waits for the requests in it.
-            async with served(Application(queue), listening, limit), queue:
+            async with serve_until_signal(Application(queue), listening, limit), queue:
                 ready(url_of(listening))
                 await stop.wait()
 

@@ -178,7 +178,7 @@ class Connections:
     """
 
     def __init__(self, timeout: float, headers: Mapping[str, str] | None = None) -> None:
-        self._timeout, self._headers = checked_seconds(timeout, "timeout"), {**HEADERS, **(headers or {})}
+        self._timeout, self._headers = check_seconds(timeout, "timeout"), {**HEADERS, **(headers or {})}
         self._open: dict[str, Connection] = {}  # by origin, in the order in which they were opened
         self._careless: set[str] = set()  # origins whose connections are used once
 
@@ -286,22 +286,22 @@ async def within(seconds: float | None) -> AsyncIterator[None]:
         ) from None
 
 
-def checked_seconds(seconds: float, what: str = "deadline") -> float:
+def check_seconds(seconds: float, what: str = "deadline") -> float:
     """A time that ends. Raises `OnoffError` if it is not a positive number."""
     if not (is_number(seconds) and math.isfinite(seconds) and seconds > 0):
         raise OnoffError(f"a {what} is a number of seconds above 0, not {seconds!r}")
     return seconds
 
 
-def checked_server(url: str) -> str:
+def check_server(url: str) -> str:
     """The address of an onoff server without a slash at its end. Raises `CatalogueError` if it is not an address."""
-    parts = checked_url(url, "http://HOST:PORT is needed")
+    parts = check_url(url, "http://HOST:PORT is needed")
     if parts.query or parts.fragment:
-        raise CatalogueError(f"{masked(url)} is not the address of a server: http://HOST:PORT is needed")
+        raise CatalogueError(f"{mask(url)} is not the address of a server: http://HOST:PORT is needed")
     return url.rstrip("/")
 
 
-def checked_url(url: str, needed: str = "http(s)://host/path is needed") -> SplitResult:
+def check_url(url: str, needed: str = "http(s)://host/path is needed") -> SplitResult:
     """The parts of a URL that can be asked for; `needed` says what it should look like."""
     if not isinstance(url, str):
         raise CatalogueError(f"{short(url)} is not an address: {needed}")
@@ -310,11 +310,11 @@ def checked_url(url: str, needed: str = "http(s)://host/path is needed") -> Spli
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and " " not in url
         _ = parts.port, httpx.URL(url).raw_host  # both look closer: at the number, and at the letters of the host
     except (ValueError, httpx.InvalidURL, UnicodeError) as error:
-        raise CatalogueError(f"{masked(url)} is not an address ({plain(str(error))}): {needed}") from None
+        raise CatalogueError(f"{mask(url)} is not an address ({plain(str(error))}): {needed}") from None
     if not fits:
-        raise CatalogueError(f"{masked(url)} is not an address: {needed}")
+        raise CatalogueError(f"{mask(url)} is not an address: {needed}")
     if parts.username is not None:
-        raise CatalogueError(f"{masked(url)} has a name or password in it, which would be sent: {needed}")
+        raise CatalogueError(f"{mask(url)} has a name or password in it, which would be sent: {needed}")
     return parts
 
 
@@ -330,7 +330,7 @@ def request_of(url: str) -> str:
     return origin_of(url) + httpx.URL(url).raw_path.decode("ascii")
 
 
-def checked_token(token: str) -> str:
+def check_token(token: str) -> str:
     """A token that fits into a header; the error does not repeat it."""
     if isinstance(token, str) and not token:
         raise CatalogueError("the reader's token is empty: set ONOFF_TOKEN to a token, or unset it if none is needed")
@@ -339,7 +339,7 @@ def checked_token(token: str) -> str:
     return token
 
 
-def checked_agent(text: str | None) -> dict[str, str]:
+def check_agent(text: str | None) -> dict[str, str]:
     """The header that says who asks; none is added to `HEADERS` for None."""
     if text is None:
         return {}
@@ -348,6 +348,6 @@ def checked_agent(text: str | None) -> dict[str, str]:
     return {"User-Agent": text}
 
 
-def masked(url: str) -> str:
+def mask(url: str) -> str:
     """The address for an error, without what may be a password in it."""
     return repr(plain(re.sub(r"//[^/]*@", "//...@", url), 100))

@@ -12,9 +12,9 @@ from onoff.client.transports.http import (
     ANSWER_LIMIT,
     DEADLINE,
     Connections,
-    checked_seconds,
-    checked_server,
-    checked_token,
+    check_seconds,
+    check_server,
+    check_token,
     within,
 )
 from onoff.errors import AFRESH, AnswerError, CatalogueError, RefusedByServer, SessionError, StaleStep, Unavailable
@@ -41,11 +41,11 @@ class OnoffTransport:
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 10.0, deadline: float | None = None
     ) -> None:
-        self.url = checked_server(url)
-        headers = None if token is None else {"Authorization": f"Bearer {checked_token(token)}"}
+        self.url = check_server(url)
+        headers = None if token is None else {"Authorization": f"Bearer {check_token(token)}"}
         self._http = Connections(timeout, headers)
         self._catalogue: Catalogue | None = None
-        self._given_deadline = None if deadline is None else checked_seconds(deadline)
+        self._given_deadline = None if deadline is None else check_seconds(deadline)
 
     @property
     def catalogue(self) -> Catalogue:

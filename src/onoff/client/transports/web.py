@@ -40,10 +40,10 @@ from onoff.client.transports.http import (
     MixedAnswers,
     Reply,
     TooLong,
-    checked_agent,
-    checked_seconds,
-    checked_url,
-    masked,
+    check_agent,
+    check_seconds,
+    check_url,
+    mask,
     origin_of,
     request_of,
 )
@@ -89,12 +89,12 @@ class HttpTransport:
                 raise OnoffError(f"a limit is a whole number of bytes above 0, not {limit!r}")
         self._limit, self._answer_limit = body_limit, answer_limit
         longest = DEADLINE + SOURCE_SECONDS * len(self._sources)
-        self._deadline = longest if deadline is None else checked_seconds(deadline)
+        self._deadline = longest if deadline is None else check_seconds(deadline)
         self._attempts, self._backoff = attempts, backoff
         self._urls = list(self._sources.values())
         self._places = [origin_of(url) for url in self._urls]
         self._origins = Origins()
-        self._http = Connections(timeout, checked_agent(agent))
+        self._http = Connections(timeout, check_agent(agent))
 
     @classmethod
     def load(cls, file: str | Path, deadline: float | None = None, **options: Any) -> HttpTransport:
@@ -303,11 +303,11 @@ def _checked(sources: object) -> dict[str, str]:
     for name, url in sources.items():
         called = repr(plain(name, 60))
         try:
-            parts = checked_url(url)
+            parts = check_url(url)
         except CatalogueError as error:
             raise CatalogueError(f"the URL of {called}: {error}") from None
         if parts.fragment:
-            raise CatalogueError(f"the URL of {called} is {masked(url)}: http(s)://host/path is needed")
+            raise CatalogueError(f"the URL of {called} is {mask(url)}: http(s)://host/path is needed")
         other = names.setdefault(request_of(url), name)
         if other != name:
             raise CatalogueError(f"{plain(other, 60)!r} and {called} have the same URL: leave one of them out")
