@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
@@ -82,27 +81,3 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path):
     assert len(store.lags()) >= 2
     for lag in store.lags():
         assert store.load(lag).gap <= 1e-6
-
-
-def test_without_a_terminal_lines_tell_how_far_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("onoff.apps.terminal.EVERY", 0.01)
-    chain = tmp_path / "chain.json"
-    Chain(np.random.default_rng(2).dirichlet(np.ones(12), 12)).save(chain)
-    for words, line in (
-        (("plan", chain, "--lags", "1-3", "--out", tmp_path / "plans", "--jobs", 1),
-         r"onoff: plans: [0-3] of 3 after \d+ s"),
-        (("costs", chain, "--lags", "1-3", "--jobs", 1, "--promise", "both"), r"onoff: costs: [0-3] of 3 after \d+ s"),
-    ):  # fmt: skip
-        done = call(*words, check=True)
-        assert re.search(line, done.stderr), done.stderr
-        assert "onoff: " not in done.stdout
-
-
-@pytest.mark.parametrize("command", ["costs", "plan"])
-def test_no_command_calls_everything_the_best_because_time_was_short(tmp_path, command):
-    chain = tmp_path / "chain.json"
-    Chain(np.random.default_rng(2).dirichlet(np.ones(40), 40)).save(chain)
-    out = {"costs": ("--promise", "both"), "plan": ("--out", tmp_path / "plans")}[command]
-    done = call(command, chain, "--lags", "1", "--time-limit", "1e-9", *out, check=True)
-    [line] = [line for line in done.stdout.splitlines() if "race" in line]
-    assert "40.0000" not in line

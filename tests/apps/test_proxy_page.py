@@ -19,7 +19,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
-from clientkit import CHAIN, NAMES, OFF, ON, client_with, planted, scene
+from clientkit import CHAIN, NAMES, OFF, ON, client_with, planted
 from onoff import Chain
 from onoff.apps.proxy import status_page
 from onoff.client import journal
@@ -33,12 +33,6 @@ STRONG = Chain([[ROW[(y - x) % 5] for y in range(5)] for x in range(5)], NAMES) 
 LONG = "a-name-that-is-never-broken-" + "x" * 60
 FEEDS = ("health", "world & <b>more</b>", LONG, "..", "sports", "culture")
 FULL = [("news", ON), ("sports", ON), ("news", ON)]
-
-
-@pytest.fixture
-def world(tmp_path):
-    with scene("any", tmp_path) as made:
-        yield made
 
 
 def page_of(world, requests, place="journal", chain=CHAIN, **options):

@@ -18,8 +18,7 @@ import pytest
 
 from clientstreams import Shallow, query_laws, random_habits
 from clikit import call, interrupt
-from onoff import Chain, OnoffError, plan
-from onoff.apps.cli.audit.people import people as command
+from onoff import Chain, plan
 from onoff.audit.clients import Announced, Naive, Past
 from onoff.audit.people import OWN, audit_people, estimate_leak, private_runs, replay, score
 from onoff.logs.habits import split_people
@@ -231,18 +230,6 @@ def test_json_is_the_same_however_many_processes_attack(people, tmp_path):
     result = json.loads(first.stdout)
     assert result["cut"] > 50  # blue after blue
     assert len(result["leaks"]) == 6
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"min_length": 10}, "0 sequences of 10 to 200 requests are left"),
-        ({"promise": "future"}, "choose both or past"),
-    ],
-)
-def test_errors_say_what_to_do(people, options, words):
-    with pytest.raises(OnoffError, match=words):
-        command(people, **options)
 
 
 def test_ctrl_c_prints_what_was_reached(people, tmp_path):

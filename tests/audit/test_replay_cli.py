@@ -82,29 +82,6 @@ def test_without_a_journal_nothing_is_certified_and_the_attack_needs_statuses(ma
     assert call(*alone[:-1], statuses[:-3]).returncode == 2
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (lambda words: (*words[:5],), "give --journal, or --statuses"),
-        (lambda words: (*words[:6], "none", *words[7:]), "cannot be read as a journal"),
-        (lambda words: (*words, "--statuses", "10"), "give --journal, or --statuses"),
-        (lambda words: (*words[:2], "none", *words[3:]), "none: cannot be read"),
-    ],
-)
-def test_what_is_missing_is_said_in_one_line(words, change, complaint):
-    done = call(*change(words))
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert complaint in done.stderr
-
-
-def test_plans_and_laws_are_refused_for_the_other_promise(made, words, tmp_path):
-    other = ("--laws", tmp_path / "laws") if made.promise == "both" else ("--plans", tmp_path)
-    done = call(*words, *other)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert f"{other[0]} is for the promise" in done.stderr
-
-
 @pytest.mark.parametrize("promise", ["both", "past"])
 def test_requests_that_do_not_follow_the_chain_leave_no_verdict(tmp_path, promise):
     """Every draw is right, and the promise holds for habits of another kind."""

@@ -32,6 +32,7 @@ from onoff.plans.planner import compute
 from onoff.plans.store import PlanStore
 from oracles import random_chain
 from proxykit import PlainOrigin
+from recordingserver import OnoffOrigin, RecordingServer
 from serverprocess import ServerProcess
 
 ONOFF = Path(sys.executable).with_name("onoff")
@@ -231,7 +232,7 @@ def leave(chain_file, plans, server, tmp_path):
     return play
 
 
-@pytest.mark.parametrize("code", [PENDING, ANNOUNCED])
+@pytest.mark.parametrize("code", [PENDING, pytest.param(ANNOUNCED, marks=pytest.mark.long)])
 def test_a_file_that_was_not_played_to_its_end_is_not_forgotten(leave, tmp_path, code):
     common = leave(code)
     before = snapshot(tmp_path / "j")
@@ -274,8 +275,9 @@ def test_a_bad_file_of_requests_is_refused(tmp_path, text, words):
 
 
 def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):
-    with ServerProcess(tmp_path, names=NAMES) as empty:
-        empty.publish({"news": b"here"})
+    origin = OnoffOrigin(dict.fromkeys(NAMES, b""))
+    origin.rounds = dict.fromkeys(NAMES, 0)
+    with RecordingServer(origin) as empty:
         (tmp_path / "requests").write_text("on news\non sports\non sports\n")
         common = ["--server", empty.url, "--chain", chain_file, "--journal", tmp_path / "j", "--plans", plans]
         done = onoff("play", tmp_path / "requests", *common, "--delay", "0")

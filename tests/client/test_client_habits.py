@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import onoff
-from clientkit import BODIES, CHAIN, NAMES, client_with, faulty, scene
+from clientkit import BODIES, CHAIN, NAMES, client_with, scene
 from clikit import call
 from onoff import Chain, connect_sync
 from onoff.client.habits import HabitsStatus, chain_of_row, chain_row, forgotten_row, unknown_habits
@@ -19,7 +19,7 @@ from onoff.client.status import snapshot, status
 from onoff.errors import ChainError, JournalError, LogError, OnoffError
 from onoff.past.habits import Habits, requests_needed
 from onoff.plans.planner import Planner
-from recordingserver import Reply, reply
+from recordingserver import reply
 
 ASKED = b'if-none-match: "1"'
 NEEDED = requests_needed(5) + 1
@@ -134,18 +134,6 @@ def test_a_journal_without_a_chain_is_never_used_with_one_nor_the_other_way_roun
     asyncio.run(use())
     with pytest.raises(OnoffError, match="does not remember it: give --chain"):
         reader(world, "usual")
-
-
-def test_a_pending_request_is_finished_by_the_next_process(tmp_path):
-    with scene("own", tmp_path) as world:
-        honest = world.server.respond
-        world.server.respond = faulty(honest, lambda r, _: Reply([], close=True) if r.method == "POST" else None)
-        with pytest.raises(onoff.errors.Unavailable), reader(world, attempts=1) as client:
-            client.get("sports")
-        world.server.respond = honest
-        with reader(world) as client:
-            assert client.resume().body == BODIES["sports"]
-            assert client.habits.noted == 1
 
 
 # Habits with memory

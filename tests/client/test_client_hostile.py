@@ -6,22 +6,16 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 
 import pytest
 
 import onoff.client.journal
-from clientkit import BODIES, CHAIN, NAMES, OFF, Told, client_with, faulty
-from hostilekit import OWN_FAULTS, REFUSALS, SET, VICTIM, check_resumed, settle, watch, watch_alike
-from onoff.client.status import Totals
-from onoff.client.transports.onoff import OnoffTransport
-from onoff.client.transports.web import HttpTransport
+from clientkit import NAMES, OFF, faulty
+from hostilekit import OWN_FAULTS, REFUSALS, SET, VICTIM, check_resumed, settle, watch_alike
 from onoff.errors import ChainError, JournalError, RefusedByServer, SourceError, Unavailable
 from onoff.wire import Catalogue
 from recordingserver import Reply, reply
 from sampling import in_turn
-from serverprocess import ServerProcess
 
 
 def faulty_from_the_first_query(own, fault, always=True):
@@ -56,42 +50,6 @@ def test_a_refusal_is_not_asked_again_whatever_was_wanted(own, fault):
     queries = [raw for raw in seen if b"POST /v1/query" in raw]
     assert len(queries) == 1
     check_resumed(own, "j", queries)
-
-
-# What else a web server says at one URL.
-
-MESSAGES = {
-    "404": lambda body: reply(b"gone", 404),
-    "503": lambda body: reply(b"gone", 503),
-    "401": lambda body: reply(b"gone", 401, ["WWW-Authenticate: Basic"]),
-    "302": lambda body: reply(b"gone", 302, ["Location: /elsewhere"]),
-    "999": lambda body: reply(b"gone", 999),
-}
-
-
-def only_for_the_victim(world, fault):
-    def respond(request, answer):  # noqa: ARG001
-        if request.path == f"/{NAMES[VICTIM]}":
-            return fault(BODIES[NAMES[VICTIM]])
-        return None
-
-    return faulty(world.origin, respond)
-
-
-@pytest.mark.parametrize("fault", MESSAGES)
-def test_a_status_is_the_message_of_its_source(any_origin, fault):
-    world = any_origin
-    settle(world, "j")
-    world.server.respond = only_for_the_victim(world, MESSAGES[fault])
-    outcomes, recordings = watch(world, "j")
-    expected = {VICTIM: (SourceError, int(fault), b"gone")}
-    assert outcomes == [expected.get(wanted, ("message",)) for wanted in SET]
-    assert recordings == [recordings[0]] * len(SET)
-    assert [raw.split(b" ")[1].decode()[1:] for raw in recordings[0][0]] == [NAMES[i] for i in SET]
-    # The step is finished: asking again comes from the disk.
-    again, silence = watch(world, "j", ask=lambda client: client.resume(last=True))
-    assert again == outcomes
-    assert silence == [[]] * len(SET)
 
 
 @pytest.mark.parametrize("wanted", SET)
@@ -167,15 +125,6 @@ def test_what_is_not_a_catalogue_gets_an_error_and_never_a_query(own, document):
     attempt(own, RefusedByServer)
 
 
-def test_changed_urls_get_an_error_and_never_a_query(any_origin):
-    world = any_origin
-    assert world.outcome(lambda client: client.get("news")) == ("message",)
-    urls = world.origin.urls(world.server)
-    for changed in ({**urls, "news": world.server.url + "/other"}, dict(reversed(urls.items()))):
-        client = client_with(CHAIN, HttpTransport(changed), world.directory / "journal", Told(CHAIN, [SET]))
-        attempt(world, JournalError, client, "another list of sources")
-
-
 # Journals.
 
 
@@ -209,42 +158,3 @@ def test_a_backup_from_before_a_query_that_was_sent_after_a_kill(world, monkeypa
     assert world.outcome(lambda client: client.resume())[0] is (Unavailable if world.kind == "own" else SourceError)
     path.write_bytes(backup)
     attempt(world, JournalError, match="older")
-
-
-# A server that dies.
-
-
-def test_a_server_killed_and_restarted_in_the_middle(tmp_path):
-    """The client goes on asking, always alike, until the server is back; then the stream goes on."""
-    server = ServerProcess(tmp_path, names=NAMES)
-    server.publish(BODIES)
-    items = [(NAMES[i * i % 5], i % 3 == 0) for i in range(22)]
-    sets = [tuple(sorted({CHAIN.index(source), i % 5})) for i, (source, private) in enumerate(items) if not private]
-
-    def kill_and_start():
-        for lines in (4, 12):
-            while len(server.transcript()) < lines:
-                time.sleep(0.01)
-            server.kill()
-            server.start()
-
-    async def play():
-        options = {"delay": 0.03, "attempts": 11, "backoff": 0.05, "first_ever": True}
-        client = client_with(CHAIN, OnoffTransport(server.url), tmp_path / "journal", Told(CHAIN, sets), **options)
-        async with client:
-            bodies = [message.body async for message in client.play(items)]
-            return bodies, Totals.of(client.journal.steps())
-
-    thread = threading.Thread(target=kill_and_start, daemon=True)
-    thread.start()
-    try:
-        bodies, totals = asyncio.run(play())
-        thread.join(60)
-    finally:
-        server.stop()
-    assert bodies == [BODIES[source] for source, _ in items]
-    asked = [(line["step"], tuple(line["sources"])) for line in server.transcript()]
-    distinct = list(dict.fromkeys(asked))
-    assert [step for step, _ in distinct] == list(range(len(items)))
-    assert [query for _, query in distinct if len(query) < len(NAMES)] == sets
-    assert totals.attempts > totals.steps == len(items)

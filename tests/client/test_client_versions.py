@@ -79,15 +79,6 @@ def test_what_did_not_change_is_returned_from_the_cache_and_marked_so(world):
     assert unchanged_in(world, 0) == unchanged_in(world, 1) == [False] + [True] * 5
 
 
-def test_without_a_cache_nothing_is_held_and_everything_comes_anew(world):
-    assert unchanged_in(world, 0, cache=0) == [False] * 6
-    for raw in (raw for requests in world.queries() for raw in requests):
-        assert b"\r\nif-" not in raw.lower()
-        if world.kind == "own":
-            query = json.loads(raw.partition(b"\r\n\r\n")[2])
-            assert query["held"] == [0] * len(query["sources"])
-
-
 @pytest.mark.parametrize("cache", [2**20, ROOM, 0])
 def test_wire_and_disk_do_not_depend_on_what_was_wanted(world, cache):
     assert alike(world, "j", cache=cache)

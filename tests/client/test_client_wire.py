@@ -43,15 +43,6 @@ def record(world, stream, number):
     return world.server.recording()
 
 
-@pytest.mark.parametrize("respond", ["plain", "tempting"])
-def test_streams_that_differ_in_their_requests_look_the_same(world, respond):
-    if respond == "tempting":
-        world.server.respond = faulty(world.origin, tempting)
-    one, other = (record(world, stream, number) for number, stream in enumerate(STREAMS))
-    assert one == other
-    assert len(one) == 1  # one connection: every body was read to its end, or it could not have been kept
-
-
 def expected_headers(world, body, held):
     headers = [("Host", f"127.0.0.1:{world.server.port}"), ("Accept", "*/*"), ("Accept-Encoding", "identity")]
     headers += [("Connection", "keep-alive"), ("User-Agent", "onoff")]

@@ -10,7 +10,7 @@ import pytest
 import onoff
 from clientkit import BODIES, CHAIN, scene
 from onoff import connect
-from onoff.client.status import snapshot, status
+from onoff.client.status import status
 from onoff.errors import ChainError, OnoffError
 from onoff.plans.planner import Planner
 
@@ -44,13 +44,6 @@ def test_what_was_given_once_is_remembered(world, tmp_path):
     get("news", CHAIN, **where(world, as_file=True), **options)
     assert get("sports", **options).body == BODIES["sports"]
     assert status(tmp_path / "j", plans=tmp_path / "plans").chain == CHAIN
-
-
-def test_the_size_of_the_cache_is_remembered(world, tmp_path):
-    options = {"journal": tmp_path / "j", **where(world)}
-    for given, limit in (({}, 2**26), ({"cache": "5KiB"}, 5120), ({}, 5120), ({"cache": 0}, 0), ({}, 0)):
-        get("news", CHAIN, **given, **options)
-        assert snapshot(tmp_path / "j").memory.cache == limit
 
 
 def test_nothing_is_started_or_written_before_the_client_is_used(tmp_path):

@@ -21,7 +21,7 @@ from onoff.client.transports import origins, web
 from onoff.errors import OnoffError, SourceError
 from onoff.past import PastState
 from pastkit import drawn, exactly
-from recordingserver import VersionedOrigin, reply
+from recordingserver import reply
 
 VICTIM = "science"
 
@@ -262,11 +262,3 @@ def test_between_two_requests_to_one_origin_is_a_pause_that_is_the_same_for_all(
     gaps = [after.begun - before.ended for before, after in pairwise(world.server.requests)]
     assert len(gaps) == 4
     assert min(gaps) >= 0.049
-
-
-def test_everything_that_is_held_is_asked_for_only_if_it_is_newer(world):
-    world.origin = world.server.respond = VersionedOrigin(BODIES)
-    use(world, lambda client: client.get("news"))
-    world.server.reset()
-    use(world, lambda client: client.get("sports"))
-    assert all("If-None-Match" in {name.title() for name, _ in r.headers} for r in world.server.requests)

@@ -7,17 +7,15 @@ The wire must be the same for all of them, and every other source must get its o
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import suppress
 
 import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, OFF, ON, Told, client_with
-from onoff import Chain, HttpTransport
+from onoff import HttpTransport
 from onoff.client.transports import http, web
 from onoff.errors import SourceError, Unavailable
 from poison import CONTENTS, FRAMINGS, HEADERS, LIMIT, said
-from proxykit import ONOFF
 from recordingserver import Reply, reply
 
 SET = (1, 2, 3, 4)
@@ -173,31 +171,6 @@ def test_a_second_answer_on_a_long_line_is_nobodys_message(pause):
                 later(0.04 + pause, writer.write, answer)
 
     assert fetched(serve, 2) == [list(BODIES.values())] * 2
-
-
-def test_more_origins_than_files_are_read(tmp_path):
-    """`ulimit -n 64`, 70 origins."""
-    urls, chain = tmp_path / "urls.json", tmp_path / "chain.json"
-    names = [f"s{number:02}" for number in range(1, 71)]
-
-    async def run():
-        async def serve(reader, writer):
-            while await reader.readuntil(b"\r\n\r\n"):
-                writer.write(WHOLE)
-
-        server, ended = await started(serve, "0.0.0.0")
-        port = server.sockets[0].getsockname()[1]
-        urls.write_text(json.dumps({name: f"http://127.0.0.{int(name[1:])}:{port}/" for name in names}))
-        Chain([[1 / 70] * 70] * 70, names).save(chain)
-        command = ["prlimit", "--nofile=64:64", ONOFF, "get", "s01", "--on", "--urls", urls, "--chain", chain]
-        done = await asyncio.create_subprocess_exec(
-            *map(str, command), "--journal", str(tmp_path / "journal"), stdout=asyncio.subprocess.PIPE
-        )
-        printed, _ = await done.communicate()
-        await ended()
-        return printed
-
-    assert asyncio.run(run()) == BODY
 
 
 def test_a_connection_that_speaks_first_is_not_used():

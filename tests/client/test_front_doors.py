@@ -54,18 +54,13 @@ def rows(client):
     return list(client.journal.steps())
 
 
-@pytest.mark.parametrize("wrong", [
-    {"delay": "x"}, {"delay": None}, {"delay": -1}, {"delay": float("nan")}, {"delay": True}, {"attempts": 0},
-    {"attempts": 1.5}, {"attempts": None}, {"attempts": "5"}, {"deadline": "soon"}, {"deadline": 0}, {"deadline": True},
-    {"first_ever": "no"}, {"ahead": 1}, {"background": None}, {"lasting": []}, {"relearn": "yes"}, {"token": 5},
-    {"journal": 5}, {"record": 5}, {"sensitive": 5}, {"sensitive": None}, {"cache": []}, {"cache": -1}, {"plans": 5},
-    {"promise": 5}, {"promise": ["both"]}, {"server": 5}, {"server": ""}, {"server": None, "urls": 5},
-    {"server": None, "urls": []}, {"server": None, "urls": {"a": None}}, {"server": None, "urls": {1: 2, 3: 4}},
-    {"promise": "both", "plans": 5}, {"chain": 5}, {"chain": []}, {"chain": np.eye(2)}, {"urls": {}}, {"server": None},
-    {"transport": "http"}, {"promise": "future"}, {"promise": "both", "sensitive": ["news"]}, {"sensitive": ["newz"]},
-    {"sensitive": "news"}, {"sensitive": [7]}, {"promise": "both", "record": "laws"},
+@pytest.mark.parametrize("wrong", [  # values of a wrong type are in tests/package/test_wrong_arguments.py
+    {"delay": -1}, {"attempts": 0}, {"deadline": 0}, {"first_ever": "no"}, {"lasting": []}, {"cache": -1},
+    {"server": ""}, {"server": None, "urls": []}, {"server": None, "urls": {"a": None}}, {"urls": {}}, {"server": None},
+    {"transport": "http"}, {"promise": "future"}, {"promise": "both", "sensitive": ["news"]},
+    {"sensitive": ["newz"]}, {"sensitive": "news"}, {"sensitive": [7]}, {"promise": "both", "record": "laws"},
     {"chain": None, "sensitive": ["news"]}, {"chain": None, "promise": "both"}, {"promise": "all"}, {"cache": "some"},
-    {"keep": ""}, {"keep": -1}, {"keep": "30 days"}, {"keep": "1.5"}, {"keep": True}, {"keep": "9" * 12},
+    {"keep": ""}, {"keep": -1}, {"keep": "30 days"}, {"keep": "1.5"}, {"keep": "9" * 12},
 ])  # fmt: skip
 def test_an_option_that_cannot_be_meant_is_refused_at_the_door(tmp_path, wrong):
     with pytest.raises(OnoffError):

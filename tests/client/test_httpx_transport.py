@@ -14,10 +14,9 @@ import pytest
 from clientkit import BODIES, CHAIN, NAMES, planted
 from onoff import Chain, connect, connect_sync, httpx_transport
 from onoff.client import programs
-from onoff.client.queue import AGAIN, NotBegun
 from onoff.client.status import snapshot
 from onoff.client.sync import LoopThread
-from onoff.errors import OnoffError, TransportError, Unavailable
+from onoff.errors import Unavailable
 from recordingserver import RecordingServer, Reply, reply
 
 ON = {"private": True}
@@ -328,28 +327,6 @@ def test_the_projects_of_a_package_index_are_read_by_a_program_from_pypi(world):
     assert [request.path for request in world.server.requests] == [f"/simple/{name}/" for name in projects] * 3
 
 
-def test_a_step_that_failed_is_an_error_of_httpx_and_is_finished_before_the_next_which_is_on(world):
-    async def away(*_):
-        raise Unavailable("the servers did not answer")
-
-    async def whole():
-        client = connect(**settings(world))
-        async with httpx.AsyncClient(transport=httpx_transport(client, private=False)) as http:
-            await http.get(url(world))
-            await http.get(url(world))
-            client.transport.fetch = away
-            for name, cause in (("sports", TransportError), ("weather", NotBegun)):  # the second waits
-                with pytest.raises(httpx.TransportError, match="did not answer") as caught:
-                    await http.get(url(world, name))
-                assert isinstance(caught.value.__cause__, cause)
-                assert str(caught.value).endswith(AGAIN)
-            del client.transport.fetch
-            return await http.get(url(world, "sports"))
-
-    assert asyncio.run(whole()).content == BODIES["sports"]
-    assert steps(world)[2:] == [("sports", False), ("weather", True), ("sports", True)]
-
-
 def test_the_step_of_a_program_that_gives_up_is_made_all_the_same_and_the_next_one_is_on(world):
     honest = world.server.respond
 
@@ -392,22 +369,6 @@ def test_a_program_that_gives_up_at_once_may_ask_again(world):
     assert use(world, ask, delay=0.02) == BODIES["sports"]
 
 
-def test_what_cannot_be_opened_is_an_error_of_httpx_each_time(world):
-    async def ask(http):
-        async with program(world) as other:
-            for _ in range(2):
-                with pytest.raises(httpx.TransportError, match="another client"):
-                    await other.get(url(world))
-        return await http.get(url(world))
-
-    async def whole():
-        async with program(world) as http:
-            await http.get(url(world))
-            return await ask(http)
-
-    assert asyncio.run(whole()).status_code == 200
-
-
 def test_after_its_end_a_transport_makes_no_step(world):
     async def whole():
         http = program(world)
@@ -425,14 +386,3 @@ def test_after_its_end_a_transport_makes_no_step(world):
     with pytest.raises(httpx.TransportError, match="not open"):
         transport.handle_request(request)
     assert len(steps(world)) == 2
-
-
-def test_clients_and_transports_that_do_not_fit_are_refused(world):
-    own = {"chain": CHAIN, "server": "http://127.0.0.1:1", "journal": world.directory / "own"}
-    for wrong in (
-        lambda: httpx_transport(connect(**own)),
-        lambda: httpx_transport(connect_sync(**settings(world))),
-        lambda: httpx_transport(connect(**settings(world)), others=httpx.Client()),
-    ):
-        with pytest.raises(OnoffError, match="needed"):
-            wrong()

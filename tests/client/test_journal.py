@@ -233,23 +233,6 @@ def test_the_log_of_a_journal_that_was_moved_away_is_not_taken_for_the_new_ones(
     opened(path).close()
 
 
-def test_a_full_disk_changes_nothing(path):
-    journal = opened(path)
-    make_step(journal)
-    pages = journal._database.execute("PRAGMA page_count").fetchone()[0]
-    journal._database.execute(f"PRAGMA max_page_count = {pages}")
-    begun = begin_both(journal.state, CHAIN, 1, None, True, None)
-    journal.begin(begun, cost=3.0)
-    with pytest.raises(JournalError, match=r"full.*keep it"):
-        journal.finish(finish(journal.state), (1,), answer_of([b"x" * 100_000]))
-    assert journal.state == begun.state
-    assert journal.latest()[0].step == 0
-    journal.close()
-    again = opened(path)
-    assert again.state == begun.state
-    again.close()
-
-
 def test_a_new_journal_is_on_disk_with_its_name(path, monkeypatch):
     """Its directory is synced after the rename: without that a loss of power might take the journal away."""
     actions = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
 import pytest
@@ -104,27 +103,6 @@ def test_no_flipped_bit_changes_what_is_read_of_a_journal(tmp_path, learns):
     used = [place for place, byte in enumerate(content) if byte or place < 100]
     count = outcomes(path, flips(content, used[:: 1 if LONG else 37]))
     assert min(count[name] for name in READERS) > 50, count
-
-
-def test_random_damage_is_never_a_traceback_nor_another_state(tmp_path):
-    """Bytes changed, or a piece cut out, filled or moved; repeatable."""
-    path = tmp_path / "journal"
-    content, generator = made(path, False), random.Random(1)
-
-    def damages():
-        for _ in range(400 if LONG else 100):
-            damaged = bytearray(content)
-            if generator.random() < 0.7:
-                for _ in range(generator.choice((1, 1, 1, 3, 30))):
-                    damaged[generator.randrange(len(content))] = generator.randrange(256)
-            else:
-                start, length = generator.randrange(len(content)), generator.randrange(1, 5000)
-                piece = generator.choice((b"", bytes(length), generator.randbytes(length), content[:length]))
-                damaged[start : start + length] = piece
-            yield bytes(damaged)
-
-    count = outcomes(path, damages())
-    assert min(count.values()) > 20, count
 
 
 @pytest.mark.parametrize("planted", ["client", "referee", "fit"])

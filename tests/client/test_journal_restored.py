@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-from clientkit import Told, answer_of, client_with
-from onoff import Chain, OnoffTransport
+from clientkit import answer_of
+from onoff import Chain
 from onoff.client.journal import Journal
 from onoff.client.protocol import begin_both, finish
-from onoff.errors import JournalError, StaleStep
+from onoff.errors import JournalError
 from onoff.files import cache_directory
-from serverprocess import ServerProcess
 
 CHAIN = Chain.symmetric(3, 0.2)
 
@@ -121,32 +119,6 @@ def test_a_witness_that_is_lost_or_cannot_be_written_says_nothing(path, monkeypa
     make_step(path)
     if damage in ("gone", "empty", "garbage", "short"):
         assert int(witness.read_text()) == int(path.with_name("journal.lock").read_text().split()[0])
-
-
-def test_our_server_refuses_a_journal_that_was_restored_with_its_lock_and_its_witness(tmp_path, path):
-    """A snapshot of a whole machine brings back everything; what was drawn anew is refused before it is answered."""
-    names = ("news", "sports", "science", "weather")
-    chain = Chain.symmetric(4, 0.5, names)
-    (tmp_path / "server").mkdir()
-
-    async def ask(wanted, drawn):
-        options = {"delay": 0.0, "first_ever": True}
-        async with client_with(chain, OnoffTransport(server.url), path, Told(chain, [drawn]), **options) as client:
-            if client.journal.state.step == 0:
-                await client.get("news")
-            await client.get(wanted, "news", False)
-
-    with ServerProcess(tmp_path / "server", names=names) as server:
-        server.publish(dict.fromkeys(names, b"hello"))
-        asyncio.run(ask("news", (0, 3)))
-        files = (path, path.with_name("journal.lock"), witness_beside(path))
-        saved = {file: file.read_bytes() for file in files}
-        asyncio.run(ask("news", (0, 1, 2)))
-        for file, content in saved.items():
-            file.write_bytes(content)
-        with pytest.raises(StaleStep, match="restored from a backup, or copied"):
-            asyncio.run(ask("news", (0, 2)))
-        assert [line["sources"] for line in server.transcript()] == [[0, 1, 2, 3], [0, 3], [0, 1, 2]]
 
 
 def witness_beside(path):

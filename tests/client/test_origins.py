@@ -10,11 +10,10 @@ from itertools import pairwise
 import pytest
 
 from clientkit import BODIES, BODY_LIMIT, CHAIN, NAMES, OFF, Told, client_with, faulty
-from hostilekit import ANY_FAULTS
 from onoff import HttpTransport
 from onoff.client.transports import http as connection
 from onoff.client.transports import origins
-from onoff.client.transports.web import BROKEN, SILENT
+from onoff.client.transports.web import SILENT
 from onoff.errors import OnoffError, SourceError
 from ports import free_port
 from recordingserver import Origin, RecordingServer, Reply, reply
@@ -112,22 +111,6 @@ def test_an_origin_that_serves_nothing_of_a_set_is_not_connected_to(servers):
     assert [len(server.recording()) for server in servers.both] == [1, 0]
 
 
-@pytest.mark.parametrize(
-    "fault", ["a short length", "above the limit", "no HTTP", "a chunk of words", "a negative length", "nothing"]
-)
-def test_what_one_origin_breaks_is_the_failure_of_its_source_alike_at_both(servers, fault):
-    """It is asked for twice, unless it is too long, whichever source was wanted."""
-    servers.settle()
-    servers.both[RIGHT].respond = faulty(
-        servers.origin, lambda request, _: ANY_FAULTS[fault](BODIES[VICTIM]) if request.path == f"/{VICTIM}" else None
-    )
-    found = servers.watch()
-    assert [each[1:] for each in found] == [found[0][1:]] * len(SET)
-    assert found[0][2] == ["sports", "science", *["weather"] * (1 if fault == "above the limit" else 2), "culture"]
-    for wanted, (outcome, _, _) in zip(SET, found, strict=True):
-        assert outcome[:2] == ((SourceError, BROKEN) if NAMES[wanted] == VICTIM else ("message", BODIES[NAMES[wanted]]))
-
-
 def failed(found):
     """Which of the wanted sources got 504 in `watch`; all others must have got their message."""
     outcomes = {NAMES[source]: outcome for source, (outcome, _, _) in zip(SET, found, strict=False)}
@@ -155,16 +138,6 @@ def test_an_origin_that_hangs_is_left_out_of_the_round_and_the_others_arrive(ser
     assert failed(found) == {"sports", "weather"}
     assert [each[1:] for each in found] == [found[0][1:]] * len(SET)
     assert found[0][2] == ["sports", "science", "culture", "sports"]
-
-
-def test_an_origin_that_trickles_has_its_share_of_the_time_and_no_more(servers):
-    servers.settle()
-    servers.both[RIGHT].respond = lambda _: Reply([b"HTTP/1.1 200 OK\r\n", *[b"X: y\r\n", 0.05] * 1000])
-    began = time.monotonic()
-    found = servers.watch(wanted=SET[:2], deadline=0.6, attempts=1)
-    assert failed(found) == {"sports"}
-    assert found[0][2] == found[1][2] == ["sports", "science", "culture"]
-    assert time.monotonic() - began < 2 * 0.6
 
 
 def test_an_origin_that_was_silent_is_asked_once_for_a_number_of_steps_and_then_as_before(servers, monkeypatch, caplog):

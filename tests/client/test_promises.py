@@ -24,8 +24,6 @@ from onoff.client.laws import record as append
 from onoff.client.promises import Ahead
 from onoff.client.status import snapshot
 from onoff.errors import (
-    JOURNAL,
-    USAGE,
     ContextError,
     JournalError,
     OnoffError,
@@ -71,13 +69,6 @@ def test_a_reader_calls_get_and_nothing_else(world, sensitive):
     found = snapshot(world.directory / "journal")
     assert (found.promise, [NAMES[s] for s in found.sensitive]) == ("past", sorted(sensitive, key=NAMES.index))
     assert found.state.rounding > 0
-
-
-def test_a_new_journal_starts_with_two_full_sets_and_says_so(own):
-    messages = read(own, [("news", OFF), ("sports", OFF), ("news", OFF)])
-    assert [(message.private, message.made_private) for message in messages] == [(ON, True), (ON, True), (OFF, False)]
-    again = read(own, [("news", OFF)], journal="another", first_ever=True)
-    assert [(message.private, message.made_private) for message in again] == [(ON, True)]
 
 
 @pytest.mark.parametrize(("sensitive", "default"), [((), ON), (("weather",), OFF)])
@@ -338,33 +329,6 @@ def test_a_file_that_is_no_record_is_refused_and_stays_as_it_is(own):
 # The commands.
 
 
-def test_get_status_and_play_keep_the_promise_of_the_journal(own, tmp_path):
-    CHAIN.save(tmp_path / "chain.json")
-    given = ["--chain", tmp_path / "chain.json", "--server", own.server.url, "--delay", "0", "--no-background"]
-    here = ["--journal", tmp_path / "j"]
-    first = call("get", "news", *given, *here, "--sensitive", "weather, culture", check=True)
-    assert first.stdout == BODIES["news"].decode()
-    assert "was made ON" in first.stderr
-    call("get", "sports", *here, "--delay", "0", check=True)
-    assert "was made ON" not in call("get", "weather", *here, "--delay", "0", check=True).stderr
-    told = call("status", *here, check=True).stdout
-    found = snapshot(tmp_path / "j")
-    step = PastState.from_dict(CHAIN, found.public["rows"]).prepare()
-    for words in (
-        f"in messages: ON 5, OFF {step.cost:.3f}", f"less than {step.lower_bound:.3f}",
-        "sensitive sources: weather, culture", f"rounding so far: {found.state.rounding:.2e}",
-    ):  # fmt: skip
-        assert words in told
-    (tmp_path / "requests").write_text("off news\non sports\noff weather\noff news\n")
-    played = call("play", tmp_path / "requests", *here, "--delay", "0", "--record", tmp_path / "laws", check=True)
-    assert "7 requests, privacy ON for 3" in played.stdout
-    assert len((tmp_path / "laws").read_text().splitlines()) == 3
-    for option, value, code in (("promise", "both", JOURNAL), ("sensitive", "news", JOURNAL), ("next", "news", USAGE)):
-        refused = call("get", "news", *here, f"--{option}", value)
-        assert (refused.returncode, refused.stdout) == (code, "")
-    assert snapshot(tmp_path / "j").state.step == 7
-
-
 def test_a_file_whose_first_request_is_made_on_after_a_killed_proxy_is_not_played_twice(own, tmp_path):
     read(own, [("news", ON), ("sports", ON)])
     with closing(Journal(own.directory / "journal", CHAIN.fingerprint, None)) as kept:
@@ -387,10 +351,6 @@ def test_without_a_promise_what_the_reader_knows_decides(own, tmp_path, words, p
     given = ["--chain", tmp_path / "chain.json", "--server", own.server.url, "--delay", "0", "--no-background"]
     call("get", "news", *words, *given, "--journal", tmp_path / "j", "--plans", tmp_path / "plans", check=True)
     assert snapshot(tmp_path / "j").promise == promise
-    (tmp_path / "requests").write_text("off news\n")
-    more = [word for word in words if word not in ("--next", "sports")]
-    call("play", tmp_path / "requests", *more, *given, "--journal", tmp_path / "p", "--plans", tmp_path, check=True)
-    assert snapshot(tmp_path / "p").promise == ("past" if not more else promise)
 
 
 def test_a_file_with_an_impossible_request_is_refused_before_anything_is_asked(own, tmp_path):

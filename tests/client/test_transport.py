@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 
 import pytest
 
-from clientkit import BODIES, CHAIN, NAMES, faulty, scene
-from clikit import call
-from onoff import HttpTransport, OnoffTransport, Settings
+from clientkit import BODIES, NAMES, faulty, scene
+from onoff import HttpTransport, OnoffTransport
 from onoff.client.transports import http as connection
 from onoff.client.transports import onoff
 from onoff.client.transports.web import BROKEN, SILENT
 from onoff.errors import (
-    NO_MESSAGE,
-    NOTHING_PENDING,
-    UNREACHABLE,
     CatalogueError,
     RefusedByServer,
     StaleStep,
@@ -105,26 +100,6 @@ def test_after_the_deadline_the_next_attempt_is_a_new_one(world):
 
 def slow_path(world):
     return "/v1/query" if world.kind == "own" else f"/{NAMES[1]}"
-
-
-def test_commands_take_the_deadline_of_both_transports(world, tmp_path, monkeypatch):
-    """Also to finish what was left pending."""
-    monkeypatch.setitem(Settings.__init__.__kwdefaults__, "attempts", 1)
-    answered_at(world, slow_path(world))
-    CHAIN.save(tmp_path / "chain.json")
-    place = ["--server", world.server.url]
-    if world.kind == "any":
-        (tmp_path / "urls.json").write_text(json.dumps(world.origin.urls(world.server)))
-        place = ["--urls", tmp_path / "urls.json"]
-    place += ["--journal", tmp_path / "journal", "--chain", tmp_path / "chain.json"]
-    for command in (["get", NAMES[2], "--no-background"], ["resume"]):
-        done = call(*command, *place, "--deadline", 0.2)
-        if world.kind == "own":
-            assert done.returncode == UNREACHABLE
-            assert "not whole after 0.2 seconds" in done.stderr
-        else:
-            assert done.returncode == (NO_MESSAGE if command[0] == "get" else NOTHING_PENDING)
-        assert "a deadline is a number of seconds above 0" in call(*command, *place, "--deadline", "nan").stderr
 
 
 def test_a_request_that_is_cancelled_at_any_moment_does_not_keep_the_next_one_waiting(world):

@@ -288,25 +288,3 @@ def test_memory_that_cannot_be_had_is_refused_before_the_work(tmp_path):
             fit(tmp_path / "log.txt", memory=wrong)
     done = call("fit", "log.txt", "--memory", "2", "-o", "a.csv", cwd=tmp_path)
     assert (done.returncode, "a CSV holds no habits with memory" in done.stderr) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("contexts", "words"),
-    [
-        ([(["a"], [0.5, 0.5]), (["b"], [0.5, 0.5]), (["a", "b", "b"], [1, 0])], "none after 'b' -> 'b'"),
-        ([(["a"], [0.5, 0.5]), (["b"], [0.5, 0.4])], "row 1 ('b') sums to 0.9"),
-        ([(["a"], [0.5, 0.5]), (["b"], ["x", 0.4])], "rows of numbers are needed"),
-        ([(["a"], [0.5, 0.5]), (["c"], [0.5, 0.5])], "context 1 comes after 'c', and no source is called so"),
-        ([(["a", "b"][k % 2 :][:1] * (k // 2 + 1), [1, 0]) for k in range(2001)], "2001 contexts: at most 2000"),
-    ],
-)
-def test_bad_habits_are_refused_in_one_sentence_by_every_command_that_reads_them(tmp_path, contexts, words):
-    rows = [{"after": after, "row": row} for after, row in contexts]
-    file = {"format": "onoff-chain", "version": 1, "names": ["a", "b"], "contexts": rows}
-    (tmp_path / "bad.json").write_text(json.dumps(file))
-    (tmp_path / "log.txt").write_text("a b a b\n")
-    for command in (["fit", "bad.json"], ["check", "log.txt", "--chain", "bad.json"], ["costs", "bad.json"]):
-        done = call(*command, cwd=tmp_path)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-        if command[0] == "fit" or "rows of numbers" not in words:
-            assert words in done.stderr

@@ -10,7 +10,18 @@ from itertools import pairwise, permutations, product
 import numpy as np
 import pytest
 
-from exactstreams import by_quantiles, chain_of, dependence, minimum, path_law, posterior, sets, stream_program
+from exactstreams import (
+    announced_law,
+    by_quantiles,
+    chain_of,
+    dependence,
+    fresh,
+    hidden_and_seen,
+    minimum,
+    posterior,
+    sets,
+    stream_program,
+)
 from onoff import Chain, plan
 from onoff.schemes.optimum import symmetric_law
 from oracles import paper_program
@@ -47,29 +58,17 @@ def steps_of(statuses):
 
 
 def stream_law(P, statuses, orders, combine):
-    """Pr[path, queries] of a client that draws from quantile schemes, and the law of each query as it should be.
-
-    `combine` turns the laws of the queries of one path into a law of streams: independent draws, or one key for all.
-    """
+    """Pr[path, queries] of a client that draws from quantile schemes, and the law of each query as it should be."""
     n, steps = len(P), steps_of(statuses)
     schemes = {lag: by_quantiles(posterior(P, lag), orders[lag % len(orders)]) for lag, _ in steps if lag}
     full = frozenset(range(n))
-    joint = {}
-    for path, p in path_law(P, len(statuses)).items():
-        choices = [
-            schemes[lag][1][path[last], path[t + 1]][path[t]] if lag else {full: Fraction(1)}
-            for t, (lag, last) in enumerate(steps)
-        ]
-        for queries, share in combine(choices).items():
-            joint[path, queries] = joint.get((path, queries), Fraction(0)) + p * share
+
+    def law_of(path, t):
+        lag, last = steps[t]
+        return schemes[lag][1][path[last], path[t + 1]][path[t]] if lag else {full: Fraction(1)}
+
+    joint = announced_law(P, len(statuses), law_of, combine)
     return joint, [schemes[lag][0] if lag else {full: Fraction(1)} for lag, _ in steps]
-
-
-def fresh(choices):
-    streams = {(): Fraction(1)}
-    for choice in choices:
-        streams = {(*seen, q): p * w for seen, p in streams.items() for q, w in choice.items()}
-    return streams
 
 
 def one_key(choices):
@@ -83,16 +82,6 @@ def one_key(choices):
         )
         streams[queries] = streams.get(queries, Fraction(0)) + high - low
     return streams
-
-
-def hidden_and_seen(joint, statuses, upto):
-    """The joint law of X_{B_t} and Q_0..Q_t for t = `upto`."""
-    hidden = [t for t in range(upto + 1) if statuses[t]] + list(range(upto + 1, len(statuses) + 1))
-    law = {}
-    for (path, queries), p in joint.items():
-        key = tuple(path[t] for t in hidden), queries[: upto + 1]
-        law[key] = law.get(key, Fraction(0)) + p
-    return law
 
 
 @pytest.mark.parametrize(

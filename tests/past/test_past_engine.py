@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
 from dataclasses import replace
 from fractions import Fraction
 
@@ -22,6 +23,8 @@ from onoff.model.powers import counts, times
 from onoff.past import PastState, laws
 from onoff.past import contexts as filters
 from onoff.past.contexts import ALIKE, SPARE, error_of, merged, raised, shared
+from onoff.schemes.encoder import LawEncoder
+from onoff.schemes.law import everything
 from onoff.schemes.peel import peeled
 from onoff.testing import chains, trees
 from oracles import paper_program, random_chain, seeds
@@ -327,6 +330,19 @@ def test_a_law_stays_near_its_bound_where_peeling_gets_stuck(seed):
     assert peeled(extremes, 2 * n * extremes.groups)[2].sum(axis=1).max() > 0.3
     law, bound = laws.law_for(table, 0)
     assert law.cost() <= 1.02 * bound
+
+
+def test_a_deadline_changes_no_law_and_a_step_without_encoders_leads_nowhere():
+    state = PastState.start(random_chain("dense", 14, 1))
+    step, bare = state.prepare(), state.prepare(time.monotonic() + 1e6, drawn=False)
+    assert (bare.law, bare.lower_bound) == (step.law, step.lower_bound)
+    with pytest.raises(PlanError, match="without encoders"):
+        state.advance(bare, bare.sets[0])
+    for drawn in (True, False):
+        with pytest.raises(TimeoutError):
+            state.prepare(-np.inf, drawn)
+    with pytest.raises(TimeoutError):
+        LawEncoder(everything(14), 0, -np.inf).encode(state.rows, state.requests)
 
 
 # Errors of rows

@@ -27,20 +27,14 @@ def damaged(data, change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda d: d["masses"].__setitem__(0, d["masses"][0] + 1), "masses sum to"),
-        (lambda d: d["masses"].__setitem__(0, -d["masses"][0]), "positive integer"),
-        (lambda d: d["sets"].__setitem__(0, [3, 1]), "sorted set"),
-        (lambda d: d["sets"].__setitem__(0, d["sets"][1]), "no set may come twice"),
-        (lambda d: d["sets"].reverse(), "must be the full one"),
         (lambda d: d.__setitem__("lag", -1), "lag is -1"),
         (lambda d: d.__setitem__("chain", "0" * 64), "cannot be read"),
         (lambda d: d.__setitem__("chain", "../chain"), "what names its chain is no fingerprint"),
         (lambda d: d.__setitem__("version", 2), "version 2 of the plan format is not read; make the plan anew"),
-        (lambda d: d.__setitem__("denominator", 2**53), "not to the denominator"),
         (lambda d: d.__setitem__("scheme", "foo"), "not a scheme"),
     ],
 )
-def test_a_plan_that_fails_its_own_checks_is_refused(tmp_path, change, words):
+def test_a_plan_that_says_what_no_plan_can_is_refused(tmp_path, change, words):
     file = tmp_path / "plan.json"
     plan(random_chain("dense", 4, 2), 1, "optimal").save(file)
     file.write_text(damaged(json.loads(file.read_text()), change))

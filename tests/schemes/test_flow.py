@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onoff.schemes import realise as module
 from onoff.schemes.comb import comb_law
-from onoff.schemes.flow import Network, Repair, supplies
+from onoff.schemes.flow import FEW, Network, Repair, supplies
 from onoff.schemes.law import DENOMINATOR, quantised
 from onoff.schemes.realise import Survey, block_of, realise, short_rows
 from onoff.testing import chains
@@ -35,6 +35,32 @@ def test_a_flow_decides_halls_condition_and_its_cuts_are_violated(n, seed):
         for cut in (network.cut(), network.largest_cut()):
             met = int(law.mass[law.member[:, cut].any(axis=1)].sum())
             assert int(supply[cut].sum()) - met == short
+
+
+@given(st.integers(9, 24), seeds)
+def test_sets_of_one_source_are_filled_first_and_no_flow_is_lost(n, seed):
+    """Rows over a common ground have networks of a few sources; what they find is what the whole network finds."""
+    rng = np.random.default_rng(seed)
+    member, mass = random_law(n, 6, seed)
+    ground, few = rng.dirichlet(np.ones(n)), rng.permutation(n)[: (n - 1) // FEW]
+    alone = rng.random(n) < 0.8
+    sets, masses = np.concatenate([member, np.eye(n, dtype=bool)[alone]]), np.append(0.6 * mass, 0.4 * ground[alone])
+    law = quantised(sets, masses, DENOMINATOR)
+    supply = supplies(0.3 * ground * alone, law.total)
+    supply[few] += supplies(0.7 * rng.dirichlet(np.ones(len(few))), law.total)
+    network, whole = Network(law), Network(law)
+    whole._supply = supply
+    assert network.ship(supply) == whole._ship_all()
+    assert (network.cut() == whole.cut()).all()
+    assert (network.largest_cut() == whole.largest_cut()).all()
+    network.ship(supply)
+    assert len(network._part.sources) <= len(few)
+    units, sets, sources = network.edges(), network.set_of, network.source_of
+    assert law.member[sets, sources].all()
+    assert (units > 0).sum() == len({*zip(sets[units > 0].tolist(), sources[units > 0].tolist(), strict=True)})
+    for ends, found, most in ((sets, network.filled(), law.mass), (sources, network.shipped(), supply)):
+        assert (np.bincount(ends, units, len(most)) == found).all()
+        assert (found <= most).all()
 
 
 @given(st.integers(2, 30), seeds)

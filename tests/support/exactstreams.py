@@ -102,6 +102,36 @@ def path_law(P, steps):
     return law
 
 
+def announced_law(P, steps, law_of, combine=None):
+    """Pr[X_0..X_T, Q_0..Q_{T-1}] of a client that knows the next request: `law_of(path, t)` is the law of Q_t.
+
+    `combine` turns the laws of the queries of one path into a law of streams, by default that of independent draws.
+    """
+    joint = {}
+    for path, p in path_law(P, steps).items():
+        choices = [law_of(path, t) for t in range(steps)]
+        for queries, share in (combine or fresh)(choices).items():
+            joint[path, queries] = joint.get((path, queries), Fraction(0)) + p * share
+    return joint
+
+
+def fresh(choices):
+    streams = {(): Fraction(1)}
+    for choice in choices:
+        streams = {(*seen, q): p * w for seen, p in streams.items() for q, w in choice.items() if w}
+    return streams
+
+
+def hidden_and_seen(joint, statuses, upto):
+    """The joint law of X_{B_t} and Q_0..Q_t for t = `upto`."""
+    hidden = [t for t in range(upto + 1) if statuses[t]] + list(range(upto + 1, len(statuses) + 1))
+    law = {}
+    for (path, queries), p in joint.items():
+        key = tuple(path[t] for t in hidden), queries[: upto + 1]
+        law[key] = law.get(key, Fraction(0)) + p
+    return law
+
+
 def dependence(joint):
     """Total variation between a joint law {(a, b): mass} and the product of its marginals."""
     left, right = {}, {}

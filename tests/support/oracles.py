@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations, pairwise, product
+from itertools import combinations
 from math import lcm
 
 import numpy as np
@@ -13,6 +13,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 import exactstreams
+from exactstreams import announced_law, chain_of, hidden_and_seen
 from onoff import Chain
 from onoff.model.posterior import Posterior, Support
 from onoff.model.powers import whole_times
@@ -126,40 +127,22 @@ def check_encoder(plan, last, following, lag=None):
 
 def joint_law(chain, statuses, plans, rules):
     """Pr[requests X_0..X_T, queries Q_0..Q_{T-1}] of the session, in fractions; X_T is the known next request."""
-    steps = len(statuses)
-    P = [[Fraction(float(p)) for p in row] for row in chain.P]
-    P = [[p / sum(row) for p in row] for row in P]
-    law = {}
-    for path in product(range(chain.n), repeat=steps + 1):
-        weight = Fraction(1, chain.n)
-        for a, b in pairwise(path):
-            weight *= P[a][b]
-        if not weight:
-            continue
-        streams = {(): Fraction(1)}
+
+    def law_of(path, t):
         lag, last = 0, path[0]
-        for t, private in enumerate(statuses):
-            lag, last = (0, path[t]) if private else rules(lag, last, path, t)
-            if lag == 0:
-                options = {tuple(range(chain.n)): Fraction(1)}
-            else:
-                row = plans[lag].encoder(last, path[t + 1], lag).toarray()[path[t]]
-                total = int(row.sum())
-                options = {q: Fraction(int(w), total) for q, w in zip(plans[lag].sets, row, strict=True) if w}
-            streams = {(*seen, q): p * w for seen, p in streams.items() for q, w in options.items()}
-        for queries, p in streams.items():
-            law[path, queries] = law.get((path, queries), Fraction(0)) + weight * p
-    return law
+        for s in range(t + 1):
+            lag, last = (0, path[s]) if statuses[s] else rules(lag, last, path, s)
+        if lag == 0:
+            return {tuple(range(chain.n)): Fraction(1)}
+        row = plans[lag].encoder(last, path[t + 1], lag).toarray()[path[t]].tolist()
+        return {query: Fraction(units, sum(row)) for query, units in zip(plans[lag].sets, row, strict=True) if units}
+
+    return announced_law(chain_of(chain.P.tolist()), len(statuses), law_of)
 
 
 def dependence(law, statuses):
     """Total variation between the joint law of (hidden requests, queries) and the product of its marginals."""
-    hidden = [t for t, private in enumerate(statuses) if private] + [len(statuses)]
-    joint = {}
-    for (path, queries), p in law.items():
-        key = tuple(path[t] for t in hidden), queries
-        joint[key] = joint.get(key, Fraction(0)) + p
-    return exactstreams.dependence(joint)
+    return exactstreams.dependence(hidden_and_seen(law, statuses, len(statuses) - 1))
 
 
 def from_fractions(joint):

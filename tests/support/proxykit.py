@@ -7,6 +7,7 @@ with PlainOrigin(directory) as origin: origin.log       # what Python's own web 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import http.server
 import json
@@ -22,6 +23,7 @@ from typing import Any
 
 import httpx
 
+from clientkit import CHAIN, client_with, faulty
 from onoff import Chain
 from onoff.apps.proxy.app import Application
 from onoff.apps.setup import PORT, Setup
@@ -29,6 +31,7 @@ from onoff.client.client import Client
 from onoff.client.feeds import Source
 from onoff.client.queue import LONGEST, RequestQueue
 from ports import free_port
+from recordingserver import Reply
 
 ONOFF = Path(sys.executable).with_name("onoff")
 
@@ -40,6 +43,44 @@ async def proxied(client: Client, longest: int = LONGEST) -> AsyncIterator[tuple
         transport = httpx.ASGITransport(Application(queue))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8800") as http:
             yield http, queue
+
+
+def through(world, ask, **options):
+    """What `ask` gives, called with the local program's side and the queue."""
+    kept = {key: options.pop(key) for key in ("longest",) if key in options}
+
+    async def run():
+        async with proxied(past(world, **options), **kept) as (http, queue):
+            return await ask(http, queue)
+
+    return asyncio.run(run())
+
+
+def past(world, chain=CHAIN, **options):
+    settings = {"delay": 0.001, "attempts": 2, "backoff": 0.01, "first_ever": True, **options}
+    return client_with(chain, world.transport(), world.directory / "journal", promise="past", **settings)
+
+
+def no_answer(_):
+    """What a server does that goes away when it is asked."""
+    return Reply([], close=True)
+
+
+def no_frames(world):
+    """What an onoff server does that goes away when it is asked for messages."""
+    return faulty(world.origin, lambda request, _: None if request.method == "GET" else no_answer(request))
+
+
+def true_status(answer):
+    """The status of an answer after which programs would ask again: they get 424 instead."""
+    assert answer.status_code == 424
+    assert f"[status {answer.headers['onoff-true-status']}]" in answer.text
+    assert "retry-after" not in answer.headers
+    return int(answer.headers["onoff-true-status"])
+
+
+def steps(queue):
+    return queue.client.journal.state.step
 
 
 def set_up(directory: Path, urls: Mapping[str, str], chain: Chain | None, port: int = PORT, **more: Any) -> Setup:

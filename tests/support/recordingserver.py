@@ -237,4 +237,4 @@ class OnoffOrigin:
         name = self.catalogue.names[source]
         number = self.rounds.get(name, 1)
         whole = Frame(source, number, self.bodies[name]).encode(self.catalogue.length)
-        return Unchanged.of(whole).encode() if held == number else whole
+        return Unchanged.of(whole).encode() if held and held == number else whole

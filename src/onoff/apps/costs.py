@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from onoff.schemes.law import Law
 
 PROMISES = ("past", "both")
+TOO_LONG = "the time is up before the law of the first OFF request is known: give more with --time-limit"
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,9 @@ class Costs:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to look: streams to simulate, seconds for each plan and each stream, and when an optimum is near enough.
+    """How long to look: streams to simulate, seconds for each of them, for a plan and for a first OFF step.
 
-    The same seed gives the same streams.
+    An optimum within `gap` is near enough. The same seed gives the same streams.
     """
 
     streams: int = 12
@@ -182,7 +184,8 @@ def _tasks(
         for name, chain in chains.items():
             if "past" in promises and lag == 1:
                 asked = Cost(name, chain.n, "past", None, 1)
-                tasks.append((asked, _first_cost, (asked, chain, sensitive, sizes[name])))
+                first = asked, chain, sensitive, sizes[name], effort.time_limit, max(lags) > 1
+                tasks.append((asked, _first_cost, first))
             for scheme in schemes if "both" in promises else ():
                 asked = Cost(name, chain.n, "both", scheme, lag)
                 tasks.append((asked, _plan_cost, (asked, chain, sizes[name], effort)))
@@ -213,16 +216,22 @@ def _plan_cost(asked: Cost, chain: Chain, sizes: Floats | None, effort: Effort) 
     return _with_bytes(found, expected, sizes)
 
 
-def _first_cost(asked: Cost, chain: Chain, sensitive: tuple[int | str, ...], sizes: Floats | None) -> Cost:
-    """Compute the exact cost of the first OFF step after ON."""
-    step = _first_step(chain, sensitive)
+def _first_cost(
+    asked: Cost, chain: Chain, sensitive: tuple[int | str, ...], sizes: Floats | None, time_limit: float, drawn: bool
+) -> Cost:
+    """Compute the exact cost of the first OFF step after ON. If streams need it, too, it is `drawn` from."""
+    step = _first_step(chain, sensitive, time_limit, drawn)
+    if step is None:
+        return replace(asked, error=TOO_LONG)
     return _with_bytes(replace(asked, messages=step.cost, lower_bound=step.lower_bound), members(step.law), sizes)
 
 
 @lru_cache(maxsize=2)
-def _first_step(chain: Chain, sensitive: tuple[int | str, ...]) -> Step:
-    """Prepare the first OFF step after ON, once in each process."""
-    return PastState.start(chain, sensitive).prepare()
+def _first_step(chain: Chain, sensitive: tuple[int | str, ...], time_limit: float, drawn: bool) -> Step | None:
+    """Prepare the first OFF step after ON, once in each process; None if its time is up before."""
+    with suppress(TimeoutError):
+        return PastState.start(chain, sensitive).prepare(time.monotonic() + time_limit, drawn)
+    return None
 
 
 def members(law: Law) -> Floats:
@@ -234,7 +243,9 @@ def members(law: Law) -> Floats:
 def simulate(chain: Chain, sensitive: Sequence[int | str], steps: int, seed: str, time_limit: float = np.inf) -> Stream:
     """Simulate a stream of OFF requests after ON. It ends early when its time is up."""
     deadline = time.monotonic() + time_limit
-    rng, step = Random(seed), _first_step(chain, tuple(sensitive))
+    rng, step = Random(seed), _first_step(chain, tuple(sensitive), time_limit, True)
+    if step is None:
+        return Stream(np.zeros((0, chain.n)), np.zeros(0))
     state = step.state
     now = rng.choices(range(chain.n), start_law(chain).tolist())[0]  # a state below n is one request alone
     for _ in range(chain.depth - 1):
@@ -246,12 +257,15 @@ def simulate(chain: Chain, sensitive: Sequence[int | str], steps: int, seed: str
         query = step.draw(request, context, rng.randrange)
         expected.append(members(step.law))
         bounds.append(step.lower_bound)
-        if len(bounds) == steps or time.monotonic() > deadline:
+        if len(bounds) == steps:
             return Stream(np.array(expected), np.array(bounds))
         state = state.advance(step, query)
         now = int(chain.step[now, request])
         context = state.context(now, context, private=False)
-        step = state.prepare()
+        try:
+            step = state.prepare(deadline)
+        except TimeoutError:
+            return Stream(np.array(expected), np.array(bounds))
 
 
 def _next(chain: Chain, state: int, rng: Random) -> int:
@@ -261,12 +275,14 @@ def _next(chain: Chain, state: int, rng: Random) -> int:
 
 def _means(asked: Cost, lags: Sequence[int], streams: Sequence[Stream], sizes: Floats | None) -> Iterator[Cost]:
     """Yield the costs of later OFF steps: means over the streams that got so far, two at least."""
+    began = any(len(stream.bounds) for stream in streams)
     for lag in lags:
         if lag == 1:
             continue  # exact
         reached = [stream for stream in streams if len(stream.bounds) >= lag]
         if len(reached) < 2:
-            yield replace(asked, lag=lag, error=f"{len(reached)} streams got so far in their time; two are needed")
+            few = f"{len(reached)} streams got so far in their time; two are needed"
+            yield replace(asked, lag=lag, error=few if began else TOO_LONG)
             continue
         expected = np.array([stream.expected[lag - 1] for stream in reached])
         messages = expected.sum(axis=1)

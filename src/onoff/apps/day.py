@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onoff.apps.costs import Effort, costs, margin, simulate
+from onoff.apps.costs import TOO_LONG, Effort, costs, margin, simulate
 from onoff.apps.parallel import compute
 from onoff.errors import OnoffError
 from onoff.model.powers import times
@@ -154,6 +154,8 @@ def _simulate(
     with bar(len(calls)) as advance:
         for _, stream in compute(simulate, calls):
             advance()
+            if not len(stream.bounds):
+                raise OnoffError(TOO_LONG)
             yield times(stream.expected, sizes)
 
 

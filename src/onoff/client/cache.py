@@ -1,10 +1,10 @@
-"""What a client caches of earlier answers: the table `members` of a journal, and which of it goes when room is short.
+"""The cache of earlier answers: the table `members` of a journal, and which messages go when room is short.
 
-Every member of an answer replaces what was there of its source, wanted or not. It is *held* if it has a version: the
-next query that contains it asks for it only if it is newer. The bodies of the newest answer stay on disk in any case,
-since the wanted one may be delivered again. Which others stay depends on their sizes and numbers alone.
+Every member of an answer, wanted or not, replaces the row of its source. A member with a version is *held*: the next
+query with its source asks for a newer message only. The bodies of the newest answer stay on disk in any case, since
+the wanted one may be delivered again. Which others stay depends on their sizes and numbers alone.
 
-So what is held, and with it what is sent, is a function of earlier queries and answers, which the server knows.
+So the held versions, which queries name, are a function of earlier queries and answers, which the server knows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "
 
 
 class Member(NamedTuple):
-    """What was last received of a source: a row of `members`, without its body, which may be gone.
+    """The newest message of a source: a row of `members`, without its body, which may be erased.
 
-    `step` is the one in which it was received, `wire` how many bytes of the answer were for it.
+    `step` is the step that brought the message, `wire` the bytes of the answer that were for it.
     """
 
     source: int
@@ -59,12 +59,12 @@ class Member(NamedTuple):
         return {**self._asdict(), "body": body}
 
     def noted(self, version: str | None) -> list[Any]:
-        """What a step notes of it as it came, with this version: its status is there only if that is a failure."""
+        """The entry in `steps.received`, with this version; it has a status only if that is a failure."""
         return [self.source, version, self.length, *([self.status] if fails(self.status) else [])]
 
     @property
     def size(self) -> int:
-        """What it counts toward the limit."""
+        """Its bytes toward the limit."""
         return self.length + len(self.version or "")
 
 
@@ -85,19 +85,19 @@ def cache_size(given: int | str) -> int:
 
 
 def fitting(members: Iterable[Member], limit: int) -> set[int]:
-    """The sources that stay held: in the order of size, of equal ones in that of their numbers, while there is room."""
+    """Choose the sources that stay held: the smallest first (of equal ones the first number), while there is room."""
     sizes = sorted((member.size, member.source) for member in members if member.version is not None)
     totals = accumulate(size for size, _ in sizes)
     return {source for (_, source), total in zip(sizes, totals, strict=True) if total <= limit}
 
 
 def versions(members: Members, query: Iterable[int]) -> tuple[str | None, ...]:
-    """The versions that go out with a query: of every member that is held, whichever is wanted."""
+    """The versions that a query names: of every held member, whichever is wanted."""
     return tuple(members[source].version if source in members else None for source in query)
 
 
 def store(members: Members, step: int, whole: Mapping[int, Content], limit: int) -> Members:
-    """The members after an answer: `whole`, what arrived whole, takes its place, and what does not fit has no version.
+    """Replace members by those that arrived `whole`, and remove the versions of members that do not fit.
 
     The body of a member without a version is forgotten with the next answer that does not contain it.
     """

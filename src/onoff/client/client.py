@@ -61,13 +61,13 @@ class Client:
     """Fetches the latest message of one of the sources of a chain. `onoff.connect` makes one from `Settings`.
 
     A query is sent at most `attempts` times, always with the same bytes. Everything leaves at points of a clock that
-    are `delay` seconds apart. The clock starts where the step before ended, or when the client was opened. A call
+    are `delay` seconds apart. The clock starts where the last step ended, or when the client was opened. A call
     counts as made at the next point. Its query leaves at a later point, once it is drawn. The connection is closed at a
     point as well.
 
-    Several tasks may ask at once. Their requests are made one after the other, in the order of the calls. If one of
-    them stays pending, those behind it get a `PendingRequest`, and nothing is drawn for them. If the client is closed
-    meanwhile, the request that is under way stays pending, and those behind it are turned away.
+    Several tasks may ask at once. The client makes their requests one after the other, in the order of the calls. If a
+    request stays pending, those behind it raise `PendingRequest`, and nothing is drawn for them. If the client is
+    closed meanwhile, the current request stays pending, and those behind it are turned away.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -94,7 +94,7 @@ class Client:
         self._stage = "new"  # then "open", then "closed"
 
     async def __aenter__(self) -> Self:
-        """Learn what the server offers and open the journal; both must fit the chain."""
+        """Fetch the list of sources and open the journal; both must fit the chain."""
         if self._stage != "new":
             raise SessionError("a client is opened once: make another one")
         self._stage = "closed"
@@ -160,7 +160,7 @@ class Client:
         return Both(self.chain, journal, self.planner, settings.randbelow)
 
     async def _closed(self) -> None:
-        """Let everything go: first the connection, which the server sees."""
+        """Close everything, first the connection, which the server sees."""
         try:
             await self.transport.close()
         finally:
@@ -179,19 +179,19 @@ class Client:
 
     @property
     def knows_sources(self) -> bool:
-        """Whether it has a chain or knows the names of the sources: else a server tells them when it is open."""
+        """True if the names of the sources are known before a server tells them (with a chain, or URLs)."""
         return self._chain is not None
 
     @property
     def chain(self) -> Chain:
-        """The chain that the journal was made with. Without one it has the names of the sources and nothing to say."""
+        """The chain that the journal was made with; a uniform one with the names if it was made without."""
         if self._chain is None:
             raise SessionError("a client without a chain knows its sources once it is open")
         return self._chain
 
     @property
     def habits(self) -> HabitsStatus | None:
-        """What is known of the habits now; None for the promise "both", whose chain is stated and stays."""
+        """The present state of the habits; None for the promise "both", whose chain never changes."""
         if self._drawing is None:
             raise SessionError(NOT_OPEN)
         return None if self._drawing.habits is None else HabitsStatus.of(self._drawing.habits)
@@ -202,21 +202,21 @@ class Client:
         return gap
 
     async def get(self, source: str, next: str | None = None, private: bool | None = None) -> Message:
-        """The latest message of `source`. `private` says whether privacy is ON, `next` what will be asked for after it.
+        """Fetch the latest message of `source`. `private` says if the request is ON, `next` names the next source.
 
-        If it is not said, the request is ON; in a journal with sensitive sources it is OFF, since these are hidden
-        whether it is ON or OFF. `next` is for the promise "both" alone: after an OFF query one is bound to it, and
-        without it the request is made ON. So is one at the start of a journal. Raises `SourceError` if a web server has
-        no message for the source. The step is then finished like any other. If you ask for it again within minutes, the
-        same error is raised without a step.
+        Without `private` the request is ON; but OFF while habits are learned, and in a journal with sensitive sources.
+        `next` is for the promise "both" alone: an OFF request binds you to it, and without it the request is made ON,
+        as the first requests of a journal are. Raises `SourceError` if the server has no message for the source. The
+        step is then finished. For a failure that people repeat, a second call within five minutes raises the same
+        error without a step.
         """
         return (await self.ask(source, next, private)).delivered()
 
     async def resume(self, last: bool = False) -> Message:
         """Finish the pending request, with the query that it already had, and return its message.
 
-        Raises `NothingPending` if there is none: then the last message is perhaps not the one that you wait for. With
-        `last` that one is returned, from the disk, if one has arrived. No server is asked.
+        Raises `NothingPending` if no request is pending: the last message may not be the one you wait for. With `last`
+        the client then returns the last message, if there is one, from the disk.
         """
         if not is_flag(last):
             raise OnoffError(f"last is {last!r}: True or False is needed")
@@ -235,9 +235,9 @@ class Client:
             return found[0].delivered()
 
     def last(self) -> tuple[Message, Step] | None:
-        """The last message, from the disk, with its step; None if none has arrived. The client may be open or not.
+        """Read the last message and its step from the disk; None if none has arrived. The client may be closed.
 
-        No server is asked. A message that is none has its `error` set.
+        A failure is a message with its `error` set.
         """
         journal = self._opened or Journal(self.path, self.chain.fingerprint, None)
         try:
@@ -248,14 +248,13 @@ class Client:
                 journal.close()
 
     async def play(self, items: Iterable[tuple[str, bool]]) -> AsyncIterator[Message]:
-        """Ask for each (source, private) in turn.
+        """Ask for each (source, private) in turn, and yield its message.
 
-        For the promise "both" the next one is found by looking one ahead, and the last is made ON.
+        For the promise "both" each request announces the next item, and the last one is made ON.
 
-        For a source without a message, a message with its `error` set is yielded, and the stream goes on: to stop there
-        would tell the server which source was wanted. Every request is a step, also for a source that has just failed,
-        since it was decided on before. If you leave early, the next request stays announced: go on with
-        the rest of the items.
+        A source without a message yields a message with its `error` set, and the stream goes on: to stop there would
+        tell the server which source was wanted. Every item is a step, even for a source that has just failed, since it
+        was decided on before. If you leave early, the next item stays announced: go on with it.
         """
         for request in look_one_ahead(items, self.journal.promise):
             yield await self.ask(*request, decided=True)
@@ -263,11 +262,10 @@ class Client:
     async def ask(
         self, source: str, next: str | None = None, private: bool | None = None, decided: bool = False
     ) -> Message:
-        """As `get`; for a source without a message, a message with its `error` set.
+        """As `get`, but return a failure as a message with its `error` set.
 
-        Draws the query, puts it on disk, and completes the step. A request for a source that has failed when it was
-        asked for a short time ago may be made because of that: it is no step, unless it was `decided` on or announced
-        before.
+        Draws the query, puts it on disk, and completes the step. If the source was wanted and failed in the last five
+        minutes, the failure is the answer, without a step, unless the request was `decided` on or announced before.
         """
         check_call(source, next, private)
         async with self._in_turn() as drawing:
@@ -306,8 +304,8 @@ class Client:
     ) -> Message:
         """Send the pending query until it is answered whole, and put the answer and the end of the step on disk.
 
-        If it may have been sent `again`, or is, the journal counts that first. `called` is when the call was made.
-        `held` are the bodies of which the query names a version: they are read before, for all members alike.
+        The journal counts every repeated sending (a retry, or `again`) before it leaves. `called` is the time of the
+        call. `held` has the bodies whose versions the query names.
         """
         journal, drawing = self.journal, self._drawing
         assert drawing is not None, "the client is open"
@@ -339,10 +337,10 @@ class Client:
         return Message.of(self.chain.names, *found, body)
 
     def wait_to_exit(self) -> None:
-        """Wait, in a program that makes one request and ends, until its end says nothing about the message.
+        """Wait, in a program that makes one request, until its end says nothing about the message.
 
-        What such a program does with the message takes time, and the program after it may ask at once. So it ends at
-        a multiple of some delays after the end of the step.
+        Such a program works on its message, and the next program may ask at once. So it ends at a multiple of `EXIT`
+        delays after the end of the step.
         """
         if self._opened is not None and self._opened.ended is not None and self.delay > 0:
             time.sleep(-(time.time() - self._opened.ended) % (EXIT * self.delay))
@@ -350,8 +348,8 @@ class Client:
     async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> Result:
         """Call until it works, and return the result. Pauses depend on the attempt only.
 
-        A deadline that was given is one for all attempts together: it is the time that a person waits. Web servers are
-        asked in rounds, which keep to it by themselves.
+        A given deadline is for all attempts together: it is the time that a person waits. Rounds of requests to web
+        servers keep to it by themselves.
         """
         async with within(None if self._settings.urls else self._settings.deadline):
             for attempt in range(1, self._settings.attempts + 1):

@@ -1,9 +1,9 @@
 """When something may leave: in time slots that begin where the step before ended.
 
-Between the end of a step and the next thing on the wire, a caller does something with the message it got, and a query
-is drawn: how long both take may tell which source was wanted. So a call counts as made at the end of its slot, and its
-query leaves at the end of a later one. What takes less than `delay` seconds does not show, and of what takes longer
-only the number of slots does. A delay of 0 switches all of it off.
+Between two steps the caller works on its message, and the client draws a query: how long both take may tell which
+source was wanted. So a call counts as made at the end of its slot, and its query leaves at the end of a later slot.
+Work of less than `delay` seconds does not show; of longer work only the number of slots does. A delay of 0 switches
+the slots off.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SendClock:
         self.start = 0.0
 
     def restart(self, ended: float | None = None) -> None:
-        """Begin anew: a step has ended now, or at `ended`, in seconds since 1970, in a process before this one."""
+        """Begin anew: a step has ended now, or in an earlier process at `ended`, in seconds since 1970."""
         ago = 0.0 if ended is None else time.time() - ended
         self.start = now() - max(0.0, ago)
 
@@ -56,9 +56,9 @@ class SendClock:
         return working.result()
 
     async def end_of_call(self, called: float, delay: float) -> None:
-        """Wait for the point at which a call that is given up now counts as ended.
+        """Wait for the point at which a call that is cancelled now counts as ended.
 
-        It is as many points after that of the call as the call took delays, rounded up.
+        The point of the call plus the delays that the call took, rounded up.
         """
         if delay > 0:
             await self._until(self._point(called, delay) + math.ceil((now() - called) / delay), delay)
@@ -74,7 +74,7 @@ class SendClock:
     async def _until(self, point: int, delay: float) -> None:
         """Wait for a point. If something else kept the loop busy beyond it, wait for the next one.
 
-        That may be a caller in another task, which reads the message before: how long it took must not show.
+        A caller in another task may work on the message before: its time must not show.
         """
         for missed in range(MISSED):
             more = 4**missed  # a machine that is busy ends sleeps late

@@ -39,15 +39,15 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a client is told: the parameters of `connect` and `connect_sync`, and what their commands make.
+    """The parameters of `connect` and `connect_sync`, which their commands also use.
 
-    `chain` is a `Chain` or its file. Without one the client learns habits by itself: it asks for everything, and notes
-    open requests, until a chain can be made of them. It stays OFF meanwhile, unless told otherwise; a request that is
-    private before the chain is used ends the learning, and everything is asked for to the end. `relearn` begins anew.
-    `server` is the address of an onoff server, and `token` what it asks readers for.
-    `urls` is {name: URL} at any other web server, or a JSON file of that. A `transport` of one's own takes the place of
-    both. `journal` is the client's memory, by default in the user's state. It is made if it is not there. It remembers
-    what was given, and later calls may leave that out (URLs are remembered if they are in a file).
+    `chain` is a `Chain` or its file. Without a chain the client learns one: it asks for everything, and notes open
+    requests until they make a chain. Meanwhile requests are OFF by default; a private request before the chain is used
+    ends the learning, and the client asks for everything to the end. `relearn` begins anew. `server` is the address of
+    an onoff server, and `token` the reader's token there. `urls` is {name: URL} at any other web servers, or a JSON
+    file of it. A `transport` of your own replaces both. `journal` is the client's memory, by default in the user's
+    state. It is made if it is missing. It remembers the parameters, and later calls may leave them out (of URLs it
+    remembers the file).
 
     A journal is made for one `promise`, and keeps it:
 
@@ -58,23 +58,23 @@ class Settings:
     - "both": no query tells anything about requests made while ON or about requests to come. An OFF request needs
     the next one (`get(..., next=...)`). Without it the request is made ON, and `Message.made_private` says so.
 
-    For "past": with `record`, law and encoders of every OFF step are noted in this file, for auditors. It holds no
-    secret. A client that makes one request only does without `ahead`, which prepares the next step between requests.
-    While a client of "past" is open, the linear algebra of the process has one thread.
+    For "past": `record` is a file to which the client writes law and encoders of every OFF step, for auditors. It holds
+    no secret. `ahead` prepares the next step between requests; a client for one request does without. While a client
+    of "past" is open, the linear algebra of the process has one thread.
 
     For "both": `plans` is the directory of plans, by default in the user's cache, or a `Planner`, which the caller then
     closes. Without `background` no process computes cheaper plans. That process ends with the client. If it is
     `lasting`, it goes on for at most 10 minutes.
 
-    All members of answers are held on disk, beside the journal's other secrets, and asked for again only if they are
-    newer. `cache` is how many bytes they may have, such as "64MiB", which is the default; 0 switches it off.
+    The client holds messages on disk, with the journal's other secrets, and asks for a source again only if it is
+    newer. `cache` limits their bytes, such as "64MiB", which is the default; 0 switches the cache off.
 
-    `keep` is for how many steps (1000) or days ("30d") the journal keeps what was asked for and the random numbers of
-    its draws; older ones are erased when a client is opened, and every 256 steps. Without it they stay for ever.
+    `keep` is for how many steps (1000) or days ("30d") the journal keeps requests and the random numbers of draws;
+    older ones are erased when a client is opened, and every 256 steps. Without `keep` they stay for ever.
 
     `deadline` bounds the seconds that a whole answer may take, the same for every query. A query is sent at most
     `attempts` times, always the same bytes, with pauses that double from `backoff` seconds on. A web server that does
-    not answer by then has failed. `user_agent` is what web servers are told of the client ("onoff"). Queries leave at
+    not answer by then has failed. `user_agent` is the User-Agent for web servers ("onoff"). Queries leave at
     points in time that are `delay` seconds apart. A new journal makes its first two requests ON, since the first may
     repeat one whose query went out before. Say `first_ever` only if this reader has never asked for these sources with
     another journal: then one is enough. Habits with memory need one more for each further request that they remember.
@@ -206,7 +206,7 @@ class Settings:
 def with_settings(
     settings: Callable[Parameters, Settings],
 ) -> Callable[[Callable[[Settings], Made]], Callable[Parameters, Made]]:
-    """Call a function of `Settings` with their parameters, which are spelt there alone."""
+    """Give a function of `Settings` their parameters, which only `Settings` spells."""
 
     def decorate(function: Callable[[Settings], Made]) -> Callable[Parameters, Made]:
         @wraps(function)
@@ -222,10 +222,10 @@ def with_settings(
 
 @with_settings(Settings)
 def connect(settings: Settings) -> Client:
-    """A client of a server, for the habits in `chain`. Use it as `async with connect(...) as client`.
+    """Make a client for the habits in `chain`. Use it as `async with connect(...) as client`.
 
-    Nothing is asked, started or written before that. `Settings` has the parameters. A caller must be ready for these
-    errors of `onoff.errors`:
+    Before `async with` it asks, starts and writes nothing. `Settings` has the parameters. Be ready for these errors of
+    `onoff.errors`:
 
     - `TransportError`: the server could not be asked. If its `pending` is True, the request is kept, and
     `Client.resume` finishes it. If it is False, nothing was asked.
@@ -245,7 +245,7 @@ def default_journal() -> Path:
 
 
 def _absolute(urls: Mapping[str, str] | str | Path | None) -> Path | Mapping[str, str] | None:
-    """A file by its whole name, since it is noted in the journal and the directory may change."""
+    """Make a file's name absolute: the journal notes it, and the directory may change."""
     if urls is None or isinstance(urls, Mapping):
         return urls
     file = path_of(urls, "the file of URLs")

@@ -1,7 +1,7 @@
-"""The file of a journal: its tables and rows, how it is opened, and what can be wrong with it, in words.
+"""The file of a journal: its tables and rows, the ways to open it, and its errors in words.
 
-A trouble of the machine (a full disk, a read-only one, a lock) is never called damage: state must not be thrown away
-for it. A file that never was a journal is not called a damaged one.
+Trouble of the machine (a full or read-only disk, a lock) is never called damage: nobody should throw state away for
+it. A file that never was a journal is not called damaged either.
 """
 
 from __future__ import annotations
@@ -55,14 +55,13 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """One step: a row of `steps`. What arrived is None until the step is answered.
+    """One step: a row of `steps`. Fields of the answer are None until the step is answered.
 
-    `attempts` counts its sendings, each before it leaves: a client that was killed may have counted one more. `ended`
-    is when the answer was on disk, in seconds since 1970. `request`, `next` and `numbers` are None where they were
-    erased. For auditors are what a query was drawn from, `numbers` and `law` (`onoff.client.laws`); `received`,
-    [[source, version, bytes], ...] of the members that arrived whole, in the order of the answer, and after the bytes
-    the status of those that failed; and `cache`, the
-    limit under which they were then cached.
+    `attempts` counts sendings, each before it leaves: a client that was killed may have counted one too many. `ended`
+    is when the answer was on disk, in seconds since 1970. `request`, `next` and `numbers` are None if erased. For
+    auditors there are the `numbers` and the `law` of the draw (`onoff.client.laws`); `received`, [source, version,
+    bytes] of each whole member in the order of the answer, and the status of a failure; and `cache`, the limit in
+    bytes at that time.
     """
 
     step: int
@@ -105,7 +104,7 @@ class Step:
 
 
 def _pad(request: int | None, following: int | None) -> str:
-    """Blanks that make up for the bytes that SQLite needs for two sources: none for 0 and 1, then one to four."""
+    """Blanks that make rows equally long: SQLite needs no byte for the sources 0 and 1, then one to four."""
 
     def needed(source: int | None) -> int:
         return 0 if source is None or source < 2 else 1 + sum(source >= 1 << bits for bits in (7, 15, 23))
@@ -115,7 +114,7 @@ def _pad(request: int | None, following: int | None) -> str:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Errors of SQLite, of the disk and of a content that makes no sense, as a `JournalError` that says what to do."""
+    """Turn errors of SQLite, of the disk and of damaged content into a `JournalError` that says what to do."""
     try:
         yield
     except sqlite3.Error as error:

@@ -4,11 +4,11 @@ A list is OPML, as feed readers export it, or one URL in a line. What it says is
 expat. It has no need of a document type, and without one there are no entities to expand or to fetch: a file that
 declares one is refused at once.
 
-Every URL is asked for once, at set-up, all alike: one after the other, sorted by name, redirects followed. Nothing is
-wanted yet, so nothing can be told but the list itself, which is public. What servers send is bounded: bytes, seconds
-and redirects. A redirect must not lead from https to http, nor from elsewhere into the reader's own network.
+`find_urls` asks for every URL once, all alike: one after the other, sorted by name, redirects followed. Nothing is
+wanted yet, so servers learn only the list, which is public. Bytes, seconds and redirects are bounded. A redirect must
+not lead from https to http, nor from elsewhere into the reader's own network.
 
-What is found has neither dates nor the order of the list, which may say what its owner likes best: sources are sorted
+The result has neither dates nor the order of the list, which may tell what its owner likes best: sources are sorted
 by their names.
 """
 
@@ -67,7 +67,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Source:
-    """A source as its owner knows it. It has no URL of its own at an onoff server."""
+    """A source as its owner knows it. Sources of an onoff server have no URL."""
 
     title: str
     url: str | None = None
@@ -136,7 +136,7 @@ def _check_new(url: str, places: Mapping[str, str]) -> None:
 
 
 def _numbered(name: str) -> Iterator[str]:
-    """The name, and with a number after it for others who have it."""
+    """Yield the name, then the name with a number behind it."""
     return chain([name], (f"{name}-{number}" for number in count(2)))
 
 
@@ -173,7 +173,7 @@ def target(first: str, at: str, location: str) -> str:
 
 
 def _is_near(url: str) -> bool:
-    """Whether the host is called local, or is an address that is not of the public internet.
+    """True if the host is called local, or is an address outside the public internet.
 
     A host whose last label begins with a digit is an address in one of its short forms (127.1, 0x7f.1).
     """

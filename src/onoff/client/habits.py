@@ -1,4 +1,4 @@
-"""The client's habits: how a journal keeps them, and what a person is told (`onoff.past.habits` has the rules)."""
+"""The client's habits in the journal, and in words for a person (`onoff.past.habits` has the rules)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class HabitsStatus:
 
     The `stage` is one of these:
 
-    - "learn": open requests are noted, and everything is asked for. `noted` of the `needed` ones are there.
-    - "fixed": there is a chain. The next request must be OFF, so that the chain is used before anything private.
+    - "learn": every query asks for everything. The client has `noted` as many open requests, of the `needed` ones.
+    - "fixed": the chain is complete. The next request must be OFF: a chain is used before anything private.
     - "known": queries are drawn with the chain.
-    - "all": every request asks for everything, to the end. If `blown`, that is so because requests do not follow the
-    chain; another model gains `bits` for each request.
+    - "all": every query asks for everything, to the end. If `blown`, requests do not follow the chain: another model
+    gains `bits` for each request.
     """
 
     stage: str
@@ -53,7 +53,7 @@ class HabitsStatus:
 
     @property
     def brief(self) -> str:
-        """What holds now, for a header: the stage, and how far it has come or why it will stay."""
+        """The stage for a header, with its progress or the reason why it will stay."""
         if self.stage == "learn":
             return f"learn; {self.noted} of {self.needed} open requests are noted; stay OFF"
         if self.stage == "fixed":
@@ -62,7 +62,7 @@ class HabitsStatus:
         return self.stage + why
 
     def words(self, journal: str | Path) -> str:
-        """What it means, and what to do with this journal."""
+        """Explain the stage, and what to do next."""
         again = (
             "to learn anew, add `--relearn` once to `onoff proxy`, or to "
             f"`onoff get --journal {shlex.quote(str(journal))}`: "
@@ -121,7 +121,7 @@ def chain_row(step: int, habits: Habits) -> dict[str, Any]:
 
 
 def forgotten_row(step: int) -> dict[str, Any]:
-    """The row that says that habits are learned anew from `step` on."""
+    """The row for habits that are learned anew from `step` on."""
     return {"step": step, "weight": None, "states": "[]", "matrix": ""}
 
 

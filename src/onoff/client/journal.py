@@ -4,7 +4,7 @@ What was written survives `kill -9` and power loss (WAL, synchronous=FULL). The 
 0600, deleted messages are overwritten. How much is written in a step is a function of the sets and the whole answer,
 never of the wanted source. After a crash `Client.resume` finishes the pending request with the same query.
 
-What is checked when a journal is opened, each against a fault that nothing else catches:
+Opening a journal makes these checks, each for a fault that no other check finds:
 
     checksum of each row     a digit that has changed inside a row
     SQLite's own check       rows that are missing, pages that were torn or swapped
@@ -63,8 +63,8 @@ class Journal:
     Each chain that was ever used is a row of `chains`, with the first step that it may serve; an empty one says that
     habits are learned anew. `ended` is when the newest finished step ended, in seconds since 1970.
 
-    `unwritten` is the step of the oldest message that its caller has not put into a file yet; None if no caller says
-    so. What is replaced stays on disk until the messages before it are written: after a kill the next process does it.
+    `unwritten` is the step of the oldest message that `play` has not written to a file yet; None without `play`. A
+    replaced message stays on disk until it is written: after a kill the next process writes it.
     """
 
     unwritten: int | None = None
@@ -82,14 +82,14 @@ class Journal:
         names: Sequence[str] = (),
         depth: int = 1,
     ) -> None:
-        """`first_ever` promises that nothing was ever asked of this server before: then one ON request is enough.
+        """`first_ever` says that this reader never asked this server: then `depth` ON requests are enough.
 
-        A chain of some `depth` needs as many: they tell the reader's state, whatever came before.
+        They show the reader's state of a chain of that `depth`, whatever came before. Otherwise one more is needed.
 
-        `promise` and `sensitive` must be those of the journal, if they are given. A new one is for "both" by default.
-        Members of earlier answers are cached in at most `cache` bytes; another limit than before takes effect with the
-        next answer. A new one with the `names` of the sources has no chain. Without a catalogue it is opened to be read
-        alone: it must be there, and no server may be asked.
+        `promise` and `sensitive`, if given, must be those of the journal. A new journal is for "both" by default, and
+        has no chain if it gets the `names` of the sources. Members of answers are cached in at most `cache` bytes; a
+        changed limit takes effect with the next answer. Without a catalogue the journal is opened to be read only: it
+        must exist, and no server may be asked.
         """
         self.path, self._limit = Path(path), cache
         self._database: sqlite3.Connection | None = None
@@ -125,14 +125,14 @@ class Journal:
                 raise
 
     def naming_versions(self, begun: Begun) -> Begun:
-        """The drawn query with the versions of what is held, for all of its members alike."""
+        """Add the versions of held messages to a drawn query, for all members alike."""
         pending = replace(begun.pending, held=cache.versions(self._members, begun.pending.query))
         return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
 
     def begin(self, begun: Begun, cost: float, law: str | None = None) -> None:
-        """Put a drawn query on disk, before it goes on the wire, with what it was drawn from and the rows after it.
+        """Put a drawn query on disk, before it is sent, with its random numbers and the public state after it.
 
-        `cost` is what its law expects, and `law` is the digest of that law.
+        `cost` is the law's expected number of messages, `law` the law's digest.
         """
         drawn, public = begun.pending, begun.public
         about = (drawn.private, drawn.asked_private, drawn.lag, drawn.plan, drawn.query, drawn.request, drawn.next)
@@ -172,7 +172,7 @@ class Journal:
             write_row(database, "steps", replace(step, attempts=step.attempts + 1).row)
 
     def read_held(self) -> dict[int, bytes]:
-        """The bodies of all that the pending query says is held, for all members alike. Read before it is sent."""
+        """Read the bodies of which the pending query names versions, for all members alike, before it is sent."""
         with self._open() as database:
             sources = json.dumps(sorted(self._named()))
             rows = read_rows(database, "members", "WHERE source IN (SELECT value FROM json_each(?))", sources)
@@ -186,9 +186,9 @@ class Journal:
     def finish(self, state: State, query: Sequence[int], answer: Answer) -> None:
         """Put the whole answer and the end of its step on disk, before the caller sees any of it.
 
-        `query` has the sources in the order of the answer. All members are written in that order, except those that are
-        there unchanged. What else was held stays while there is room. Which member was wanted changes neither what is
-        written nor whether it fits.
+        `query` has the sources in the order of the answer. All members are written in that order, except unchanged
+        ones. Other held messages stay while there is room. Which member was wanted changes neither what is written nor
+        whether it fits.
         """
         contents, named = dict(zip(query, answer.contents, strict=True)), self._named()
         whole = {source: content for source, content in contents.items() if not (content.unchanged and source in named)}
@@ -219,7 +219,7 @@ class Journal:
             self.erase()
 
     def _replace(self, member: Member, body: bytes | None) -> None:
-        """Put a member in the place of that of its source. Part of a transaction."""
+        """Replace the member of a source. Part of a transaction."""
         with self._open() as database:
             if self.unwritten is not None:
                 for row in read_rows(database, "members", "WHERE source = ? AND body IS NOT NULL", member.source):
@@ -230,9 +230,9 @@ class Journal:
     def erase(self) -> None:
         """Erase requests and random numbers of finished steps that are older than the owner wants to keep.
 
-        Steps whose messages may be delivered again stay, as the newest one, and those with a failure that may be given
-        again. What the next query depends on stays in the state. Nothing of the erased is left in the file, in its log
-        or on free pages. Which steps are erased, and when, depends on their numbers, ends and failures alone.
+        Steps stay whose messages or failures may be delivered again, such as the newest step. Later queries do not
+        depend on the rest. Nothing of it is left in the file, in its log or on free pages. Which steps are erased, and
+        when, depends on their numbers, ends and failures alone.
         """
         if self.memory.keep is None:
             return
@@ -251,13 +251,13 @@ class Journal:
 
     @property
     def notes(self) -> str:
-        """What the transport remembers of servers, as it came with the last answer."""
+        """The transport's notes on servers, from the last answer."""
         return self._meta.get("servers", "")
 
     def failure(self, source: int) -> tuple[Step, int] | None:
-        """The newest step in which a source was wanted and failed, with its status; None if that is not late enough.
+        """The newest step of the last five minutes in which a source was wanted and failed, with its status; or None.
 
-        Failures of all members of an answer are noted alike: which of them was wanted, only the request says.
+        Failures of all members are noted alike: only the request says which was wanted.
         """
         found, moment = None, time.time()
         for step, failures in self._failures:
@@ -298,7 +298,7 @@ class Journal:
             self.memory = memory
 
     def close(self) -> None:
-        """Let other processes have it."""
+        """Unlock the journal."""
         if self._database is not None:
             self._database.close()
             self._database = None

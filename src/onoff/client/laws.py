@@ -1,5 +1,5 @@
-"""What auditors check a draw against: its random numbers and the digest of its law, which the journal keeps, and the
-record of all laws.
+"""The auditor's evidence of a draw: its random numbers and the digest of its law in the journal, and the record of
+laws.
 
 A digest is the hex SHA-256 of these numbers as 64-bit integers, the low byte first: how many sets there are; for each
 set its length and its members; the masses; then for every context, ascending, its number, how many entries its encoder
@@ -90,9 +90,9 @@ class PlanDigests:
 def numbers_text(numbers: Sequence[tuple[int, int]]) -> str:
     """The random numbers of a draw as JSON, [[bound, number], ...], equally long whatever the numbers are.
 
-    Races have larger bounds than JSON's readers take. Those of their clocks are 2^k with k above 256, which follows
-    from the chain, and are written so. Those of an earlier request have at most 256 bits and are padded to that: they,
-    and whether one of them is a power of two, may depend on the request.
+    Races have larger bounds than JSON's readers take. The bounds of clocks are written as 2^k, where k is above 256 and
+    follows from the chain. Those for an earlier request have at most 256 bits and are padded to 256, since they, and
+    whether one is a power of two, may depend on the request.
     """
     return "[" + ",".join(map(_pair, numbers)) + "]"
 
@@ -108,7 +108,7 @@ def _pair(pair: tuple[int, int]) -> str:
 
 
 def _hashed(sets: Sequence[Query], masses: Sequence[int]) -> Any:
-    """The hash of a law, to which contexts are added."""
+    """Begin the hash of a law; add contexts to it."""
     flat = [len(sets)]
     for query in sets:
         flat += [len(query), *query]

@@ -1,4 +1,4 @@
-"""What a journal remembers for its owner beside the steps: settings, and how far a proxy or a played file has come."""
+"""The journal's notes for its owner, beside the steps: settings, and the progress of a proxy or a played file."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Memory:
-    """What a journal remembers for its owner beside the steps. On disk every field is JSON under the key `note FIELD`.
+    """The journal's notes for its owner, beside the steps. On disk every field is JSON under the key `note FIELD`.
 
-    `server` or `urls` (a file) is where the sources are, `user_agent` what web servers are told of the client, `chain`
-    the habits as `Chain.as_dict` has them, `cache` the limit in bytes. `keep` says for how many steps ("1000") or days
-    ("30d") requests stay; None is for ever. `learning` has the names of the sources if it was made without a chain.
+    `server` or `urls` (a file) says where the sources are. `user_agent` is the User-Agent for web servers, `chain` the
+    result of `Chain.as_dict`, `cache` the limit in bytes. `keep` says for how many steps ("1000") or days ("30d")
+    requests stay; None is for ever. `learning` has the names of the sources of a journal without a chain.
 
     `gap`: a request before the next one may have been lost, so the next one must be ON. A proxy sets `gap` while it
     runs; it also keeps the switch (`privacy`) and how many of the next requests are ON (`owed`).
@@ -77,7 +77,7 @@ class Memory:
 
 
 def parse_keep(given: int | str) -> tuple[int, bool]:
-    """For how long requests are kept: a number of steps, or of days ("30d"); True if it is days."""
+    """Parse how long requests are kept: a number of steps, or of days ("30d", True)."""
     found = re.fullmatch("([0-9]{1,9})(d?)", str(given).strip())
     if found is None or isinstance(given, bool):
         raise OnoffError(f"keep is {str(given)!r}: a number of steps is needed, as 1000, or of days, as 30d")

@@ -1,4 +1,4 @@
-"""What a caller gets: the wanted message of a step, or the failure of its source."""
+"""A caller's result: the wanted message of a step, or its source's failure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ class Message:
     """The wanted message. `private` says whether the step was ON, `made_private` that it was asked OFF but made ON.
 
     `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `status`
-    and `content_type` are those of a web server. `error` is set if it answered something else than 200 for the source;
-    `body` is then what it said. `unchanged`: the server said that this is what the client held already, and it comes
-    from the disk.
+    and `content_type` are those of a web server. If it did not answer 200 for the source, `error` is set, and `body` is
+    its answer. `unchanged`: the server said that the client holds this message, which comes from the disk.
     """
 
     source: str
@@ -36,7 +35,7 @@ class Message:
 
     @classmethod
     def of(cls, names: tuple[str, ...], step: Step, member: Member, body: bytes) -> Message:
-        """The wanted message of a finished step, with its `error` set if it is none."""
+        """The wanted message of a finished step; a failure has its `error` set."""
         name, error = names[member.source], None
         if member.status != 200:
             made = "the request counts as made, with its query"
@@ -46,21 +45,21 @@ class Message:
 
     @classmethod
     def failed(cls, names: tuple[str, ...], step: Step, status: int) -> Message:
-        """The failure of what was wanted in an earlier step. It has no body."""
+        """The failure of an earlier step's wanted source, without a body."""
         assert step.request is not None, "a request that is late is not erased"
         name = names[step.request]
         error = _failure(name, step, status, f"that was in step {step.step}, and no other was made now")
         return cls(name, b"", *_made(names, step), None, error, status)
 
     def delivered(self) -> Message:
-        """The message itself, or its error raised."""
+        """Return the message, or raise its error."""
         if self.error is not None:
             raise self.error
         return self
 
 
 def failure_end(step: Step) -> float:
-    """Until when what failed in a step is answered from the journal, in seconds since 1970."""
+    """When the journal ceases to answer for a step's failure, in seconds since 1970."""
     return (step.ended or 0.0) + FAILURE_SECONDS
 
 

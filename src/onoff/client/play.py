@@ -1,7 +1,7 @@
 """All requests of a file in turn; stopped or killed, it goes on where it was.
 
-How far a file has come is read off the steps of the journal, never off a note that is written after them: whenever it
-is killed, no request of the file is made twice. The last file is played again from its beginning with `restart` only.
+The progress of a file follows from the steps of the journal, not from a note that is written after them: whenever the
+client is killed, it makes no request of the file twice. Only `restart` plays the last file again from its beginning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from onoff.types import Bar
 async def play_file(
     client: Client, file: Path, items: list[tuple[str, bool]], delivery: Delivery, restart: bool, bar: Bar
 ) -> str | None:
-    """Make the requests of a file, which are `items`, from where it was left; what there is to say, if anything."""
+    """Make the requests of a file (`items`) from where it stopped. Return words for the person, if any."""
     played = Played(client, items, file)
     begun = 0 if restart else played.begun()
     _check_possible(client, file, items[max(0, begun - 1) :])
@@ -55,7 +55,7 @@ async def play_file(
 
 
 class Played:
-    """How far the file that was played last has come, and whether it is this one."""
+    """The progress of the file that was played last, and whether it is this one."""
 
     def __init__(self, client: Client, items: list[tuple[str, bool]], file: Path) -> None:
         self._client, self._items, self._file = client, items, file
@@ -84,7 +84,7 @@ class Played:
         raise OnoffError(f"{unfinished}: play it again, or give it up with --restart")
 
     def begin(self, step: int) -> int:
-        """Note that the next step is the first of this file. Return the step."""
+        """Note the next step as the first of this file, and return it."""
         self._known = Progress(self._digest, step, str(self._file), len(self._items))
         self._client.journal.remember(play=self._known)
         return step
@@ -108,9 +108,9 @@ class Played:
 class Delivery:
     """Writes messages to the files of a directory, if there is one.
 
-    What happens here depends on which source was wanted. So files are written in a thread, nothing is waited for, said
-    or stopped before the connection is closed, and what there is to say is kept until then (`close`). The journal keeps
-    each message until its file is written. After a kill the next process writes those files.
+    This work depends on which source was wanted. So a thread writes the files, and until the connection is closed the
+    client does not wait for it, says nothing and does not stop because of it (`close`). The journal keeps each message
+    until its file is written. After a kill the next process writes it.
     """
 
     def __init__(self, out: Path | None) -> None:
@@ -128,7 +128,7 @@ class Delivery:
             journal.deliver_all()
 
     def put(self, message: Message) -> None:
-        """Have a message written. If its source has none, that is noted."""
+        """Have a message written, or a failure noted."""
         self._writer.submit(self._write, message)
 
     def restore(self, names: tuple[str, ...], first: int) -> None:
@@ -159,7 +159,7 @@ class Delivery:
             self._journal.unwritten = message.step + 1
 
     def close(self) -> list[str]:
-        """Wait until everything is written; what there is to say."""
+        """Wait until everything is written. Return the words."""
         self._writer.shutdown()
         found = list(self._said)
         if self._unwritten:
@@ -169,7 +169,7 @@ class Delivery:
         return found
 
     def check(self) -> None:
-        """An error if a message could not be written."""
+        """Raise the error of a failed write, if any."""
         if self._unwritten:
             raise OnoffError(
                 f"{len(self._unwritten)} messages could not be written and are lost. Their requests were made all the "
@@ -178,7 +178,7 @@ class Delivery:
 
 
 def _made_on(client: Client, first: int, count: int) -> str | None:
-    """Which requests of a file, begun at step `first`, were asked OFF but made ON, in words."""
+    """Name the requests of a file, begun at step `first`, that were asked OFF but made ON."""
     made_on = [step for step in islice(client.journal.steps(since=first), count) if step.made_private]
     early = sum(step.next is not None or client.journal.promise == "past" for step in made_on)
     reasons = [f"{early} at the start, since the first two requests of a journal always are"] if early else []
@@ -201,7 +201,7 @@ def _check_possible(client: Client, file: Path, items: list[tuple[str, bool]]) -
 
 
 def _check_free_to_begin(client: Client, file: Path, first: str) -> None:
-    """A file can begin if nothing is pending, whose message would be lost, and nothing else is announced."""
+    """Refuse to begin a file while a step is pending (its message would be lost) or a request announced."""
     state, names = client.journal.state, client.chain.names
     if state.pending is not None:
         wanted = names[state.pending.request]

@@ -1,10 +1,10 @@
 """`httpx_transport`: programs with httpx read privately. A GET or HEAD of a known URL is one step of a client.
 
-Requests wait in the queue that the proxy has as well (`onoff.client.queue`): a program that gives up, asks again or is
-killed tells nothing here either. Nothing that a program says beside the URL leaves: no header, cookie or condition.
+Requests wait in a queue like the proxy's (`onoff.client.queue`): a program that gives up, asks again or is killed
+tells nothing. Only the URL of a program's request is used: no header, cookie or condition of it leaves.
 
-A URL that the client does not know is refused, or handed to another transport, which asks openly. A server that it asks
-could lead the program to a known URL, and so decide on a step: that is refused.
+An unknown URL is refused, or handed to another transport, which asks openly. A server that this transport asks could
+redirect the program to a known URL, and so decide on a step: such a request is refused.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class StepTransport(httpx.AsyncBaseTransport, httpx.BaseTransport):
             self._others.close()
 
     def source_of(self, request: httpx.Request) -> str | None:
-        """The source that is asked for; None if the request is handed on. Raises an error if it is refused."""
+        """Find a request's source; None if it is handed on. Raises an error if it is refused."""
         source = self._sources.get(request_of(str(request.url))) if request.url.is_absolute_url else None
         if source is None and self._others is not None:
             request.extensions = {**request.extensions, PASSED: True}
@@ -107,7 +107,7 @@ class StepTransport(httpx.AsyncBaseTransport, httpx.BaseTransport):
 
 
 def response_of(message: Message, method: str) -> httpx.Response:
-    """What a program gets: the status, the type and the body of the source."""
+    """Make a program's response: the status, type and body of the source."""
     status, extensions = safe_status(message.status), {}
     headers = {"onoff-step": str(message.step), "onoff-status": "on" if message.private else "off"}
     headers |= {"cache-control": "no-cache", "content-length": str(len(message.body))}
@@ -122,7 +122,7 @@ def response_of(message: Message, method: str) -> httpx.Response:
 
 @contextmanager
 def failures(request: httpx.Request) -> Iterator[None]:
-    """Errors as programs with httpx expect them. Those that ask again after a broken connection do not after these."""
+    """Turn errors into httpx's. Programs that ask again after a broken connection do not after these."""
     try:
         yield
     except Exception as error:
@@ -130,17 +130,17 @@ def failures(request: httpx.Request) -> Iterator[None]:
 
 
 def httpx_transport(client: Client, *, private: bool | None = None, others: Others | None = None) -> StepTransport:
-    """The transport that makes a program with httpx read privately: every GET or HEAD of a known URL is one step.
+    """A transport with which httpx reads privately: every GET or HEAD of a known URL is one step.
 
     `httpx.AsyncClient(transport=httpx_transport(connect(urls=...)))`, or the same with `httpx.Client`. The client is
     opened with the first request and closed with the program's client: nothing else may use it.
 
-    `private` says whether requests are ON; None leaves it to the journal's switch, as the proxy does. A request can say
-    it for itself: `http.get(url, extensions={"private": True})`. Other URLs are refused with an `httpx.RequestError`,
-    or handed to `others`, `httpx.AsyncHTTPTransport()` or `httpx.HTTPTransport()`, which asks openly.
+    `private` says whether requests are ON; with None the journal's switch decides, as in the proxy. One request can
+    differ: `http.get(url, extensions={"private": True})`. Other URLs are refused with an `httpx.RequestError`, or
+    handed to `others`, `httpx.AsyncHTTPTransport()` or `httpx.HTTPTransport()`, which asks openly.
 
-    A response has the status, the type and the whole body that the web server sent. A status after which programs ask
-    again is 424; the header `Onoff-True-Status` has the true one. A step that is not finished is an
+    A response has the status, the type and the whole body that the web server sent. 424 replaces statuses after which
+    programs ask again; the header `Onoff-True-Status` has the true one. An unfinished step raises
     `httpx.TransportError`, and is finished before the next one. Timeouts of httpx do not count: a set takes its time.
     """
     if not isinstance(others, Others | None):

@@ -7,12 +7,12 @@
 A query is drawn once, in `begin_both` or `begin_past`. It is sent again unchanged until `finish`, whatever happens.
 Every random number of the draw is noted, so that an auditor can draw again.
 
-For the promises `past` and `all`, `PublicState` has the habits and, in rows, what is believed in every context, given
-all queries so far (`onoff.past`). Only the reader's state and context are secret. They and the public state belong to
-the newest drawn query and are kept together with it: nothing that is computed again after a crash decides anything.
+For the promises `past` and `all`, `PublicState` has the habits and the beliefs in every context, given all queries so
+far (`onoff.past`). Only the reader's state and context are secret. They and the public state belong to the newest
+drawn query and are stored with it: nothing that is computed again after a crash decides anything.
 
-What a caller gives is checked first, before any draw: a request (`check_call`), a stream of them (`look_one_ahead`),
-and the sources they are for (`places_on_wire`).
+Parameters are checked before any draw: a request (`check_call`), a stream of requests (`look_one_ahead`), and the
+sources (`places_on_wire`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ FULL_SET = "everything"  # what a journal calls the law of a step that asks for 
 
 @dataclass(frozen=True)
 class Pending:
-    """A step whose query was drawn: what is wanted, what was announced, and the set to send, always the same.
+    """A step whose query was drawn: the request, the announced next one, and the set, the same in every retry.
 
-    `held` are the versions that are sent with it, one for each source of the set, None where nothing is held. They are
-    a part of the query: every retry has the same.
+    `held` has the version that the client holds of each source of the set, or None. Versions are a part of the query:
+    every retry has the same.
     """
 
     request: int
@@ -61,12 +61,12 @@ class Pending:
 
 @dataclass(frozen=True)
 class State:
-    """What the client must remember between steps, and nothing else.
+    """All that the client must remember between steps.
 
     `unsettled` counts the full-set steps still to make before one counts as ON. A stream that may have a forgotten
-    past starts with 1: its first request may repeat one whose query already went out, so only the second counts.
-    `reader` is the reader's state of the chain after the newest drawn request. `context` is for the promise `past`
-    alone: where the reader is among what is believed after the newest query.
+    past starts with the depth of its chain: its first request may repeat one whose query already went out. `reader` is
+    the reader's state of the chain after the newest drawn request. For `past`, `context` is the reader's context after
+    the newest query.
     """
 
     step: int = 0
@@ -81,7 +81,7 @@ class State:
 
     @property
     def answered(self) -> State:
-        """The state after what is pending, if anything is: the one in which the next request will be made."""
+        """The state after the pending step, if there is one: the state of the next request."""
         return self if self.pending is None else finish(self)
 
     def as_dict(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Begun:
 
 
 class _Numbers:
-    """Random numbers for one draw. Every (bound, number) is noted in its order, so that an auditor can draw again."""
+    """Random numbers for one draw. It notes every (bound, number) in order: an auditor can draw again."""
 
     def __init__(self, randbelow: RandBelow) -> None:
         self._randbelow = randbelow
@@ -125,7 +125,7 @@ class _Numbers:
 def next_lag(state: State, next: int | None, private: bool) -> int:
     """The lag at which the next step will be made: 0 means the full set.
 
-    Everything is asked for while ON, without a known next request, and until a request has counted as ON.
+    A query is the full set while ON, without a next request, and until a request counts as ON.
     """
     return 0 if private or next is None or state.last is None else state.lag + 1
 
@@ -175,7 +175,7 @@ def begin_past(
     prepared: Step | None,
     randbelow: RandBelow = secrets.randbelow,
 ) -> Begun:
-    """Draw the query of a step of the promise `past` or `all`. If it does not ask for all, it needs `prepared`."""
+    """Draw the query of a step of the promise `past` or `all`. Unless it is the full set, it needs `prepared`."""
     chain, everything = public.habits.chain, public.asks_for_all(private)
     check_request(state, chain, request, anything=everything)
     reader = request if state.reader is None else int(chain.step[state.reader, request])
@@ -217,9 +217,8 @@ def finish(state: State) -> State:
 def check_request(state: State, chain: Chain, request: int, anything: bool = False) -> None:
     """Raise an error unless nothing is pending and the chain can get from the reader's state to this request.
 
-    `anything`: the request may be any, since what follows does not rest on how the reader came to it. That is so for a
-    full set of the promise `past`: given the state after it, the chain tells the law of the next request, whatever the
-    law of this one was.
+    `anything`: the chain need not allow the request. That is so for a full set of the promise `past`: the state after
+    it gives the law of the next request, whatever the law of this one was.
     """
     if state.pending is not None:
         raise PendingRequest(
@@ -249,7 +248,7 @@ def _impossible(chain: Chain, state: int, request: int) -> ContextError:
 
 
 def check_call(source: str, next: str | None, private: bool | None) -> None:
-    """Refuse what cannot be a request, before anything is drawn or written. Which source it is stays unlooked at."""
+    """Refuse what cannot be a request, before any draw or write, and without looking up which source it names."""
     if not isinstance(source, str):
         raise ChainError(f"the source is {source!r}: its name is needed", value=source)
     if not isinstance(next, str | None):
@@ -277,7 +276,7 @@ def look_one_ahead(items: Iterable[tuple[str, bool]], promise: str) -> Iterator[
 
 
 def places_on_wire(chain: Chain, names: tuple[str, ...]) -> list[int]:
-    """Where each source of the chain stands in the server's order. Raises `ChainError` if the sources are others."""
+    """Find each source of the chain in the server's order. Raises `ChainError` if the sources are others."""
     if sorted(names) != sorted(chain.names):
         theirs, ours = sorted(set(names) - set(chain.names)), sorted(set(chain.names) - set(names))
         raise ChainError(
@@ -290,7 +289,7 @@ def places_on_wire(chain: Chain, names: tuple[str, ...]) -> list[int]:
 
 
 def _missing(names: list[str], where: str) -> str:
-    """Which names a list lacks, in a sentence; nothing if it lacks none."""
+    """Say which names a list lacks; nothing if it lacks none."""
     if not names:
         return ""
     return f"{where} lacks {', '.join(plain(name, 60) for name in names[:5])}{', ...' if len(names) > 5 else ''}. "

@@ -1,22 +1,22 @@
 """The queue of requests: one stream, one client, one step after the other in the order of arrival.
 
-The step of a submitted request is made, even if its program goes away meanwhile: the chain describes the requests that
-are made, and a server must not decide which of them are left out. A step that could not be finished stays pending in
-the journal, and is finished with the same query before the next one is begun. Until then the programs that wait are
-told so, and their requests stay in the queue: their steps are made, in order, when the server answers again. It is
-asked again with the next request, and every `RETRY_SECONDS`: these times follow from what the server did. A request for
-the source of the pending step is not skipped: each request is a step of its own.
+Every submitted request gets its step, even if its program goes away: the chain describes all requests, and a server
+must not decide which of them are left out. A step that could not be finished stays pending in the journal, and is
+finished with the same query before the next one begins. Until then waiting programs get an error, and their requests
+stay in the queue: the steps are made, in order, when the server answers again. The client asks the server again with
+the next request, and every `RETRY_SECONDS`: these times follow from what the server did. A request for the source of
+the pending step is a step of its own, too.
 
 Where a request had to be left out, because the queue was full or the proxy ended or was killed, the next one is made
 ON. A full set depends on nothing, and what is asked after it depends on it alone.
 
 A program that got no message, because a server was slow or away, may ask again for the same source. The chain does not
-describe such a repetition, the servers have caused it, and two sets that both hold the source tell more than they may.
-So for every request whose program was told that it failed, or has gone away, one later request is made ON.
+describe such a repetition, and two sets that both hold the source tell more than they may. So for every program that
+got an error, or has gone away, one later request is made ON.
 
-Programs also ask again by themselves after some statuses (wget after 504, `curl --retry` and urllib3 after more of
-them). That would be a step which the origin has caused. So they get 424 in the place of these: no program asks again
-after it. The header `Onoff-True-Status` has the true one.
+Programs also ask again by themselves after some statuses (wget after 504, `curl --retry` and urllib3 after others):
+steps that the origin has caused. So they get 424 instead, after which no program asks again. The header
+`Onoff-True-Status` has the true one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class NotBegun(OnoffError):
 
 @dataclass(frozen=True)
 class _Request:
-    """A request that waits, with the status of its arrival. `due`: one less of those to come is ON for that."""
+    """A waiting request, with the status of its arrival. `due`: it is ON in place of a later request."""
 
     source: str
     private: bool
@@ -108,13 +108,13 @@ class RequestQueue:
 
     @property
     def _learns(self) -> bool:
-        """Whether habits are being learned: everything is asked for, and to ask ON would end the learning."""
+        """True while habits are learned: queries are full sets, and an ON request would end the learning."""
         habits = self.client.habits
         return habits is not None and habits.stage in ("learn", "fixed")
 
     @property
     def private(self) -> bool:
-        """Whether the requests that come now are ON. The journal remembers it."""
+        """True if requests are ON now. The journal remembers it."""
         return self._private
 
     def switch(self, private: bool) -> None:
@@ -132,7 +132,7 @@ class RequestQueue:
         return len(self._waiting)
 
     def submit(self, source: str, private: bool | None = None) -> asyncio.Future[Message]:
-        """The message of a source, in the future. From here on its step will be made; `abandon` it if nobody waits.
+        """Return the future message of a source. Its step will be made; `abandon` it if nobody waits.
 
         `private` says whether it is ON; None if the switch decides.
         """
@@ -156,7 +156,7 @@ class RequestQueue:
         return request.answer
 
     def abandon(self, answer: asyncio.Future[Message]) -> None:
-        """Note that nobody waits for an answer any more. Its step is made, and one of the requests to come is ON."""
+        """Note that nobody waits for an answer any more. Its step is made, and one later request is ON."""
         if answer.cancel():
             self.expect_repeat()
 
@@ -200,7 +200,7 @@ class RequestQueue:
         return self.client.journal.state.pending is not None
 
     async def _advance(self) -> bool:
-        """Finish what is pending and make the step of who waits first, if anybody does. False if that cannot be yet."""
+        """Finish the pending step and make that of the first waiting request, if any. False if it cannot be yet."""
         request = self._waiting.popleft() if self._waiting else None
         self._current = asyncio.create_task(self._finish() if request is None else self._step(request))
         try:
@@ -270,7 +270,7 @@ class RequestQueue:
         self._full_sets_due += 1
 
     def _cover_gap(self) -> None:
-        """Make the request after the one under way ON if it waits already. One to come is: who asked is told."""
+        """Make the next request ON if it waits already. A later one will be: its program gets an error."""
         if self._waiting and not self._learns:
             self._waiting[0] = replace(self._waiting[0], private=True)
 
@@ -289,12 +289,12 @@ class RequestQueue:
 
 
 def safe_status(status: int) -> int:
-    """The status that a program gets: one after which none asks again by itself."""
+    """A status for a program, after which none asks again by itself."""
     return FAILED if fails(status) else status
 
 
 def explain(error: Exception) -> str:
-    """What a program is told whose step was not made, or not finished."""
+    """Explain to a program that its step was not made or finished."""
     words = _words(error)
     if isinstance(error, ContextError):
         return f"{words}; no step was made"

@@ -1,4 +1,4 @@
-"""How a client stands, read off its journal without opening it for use: what it has done, and what comes next."""
+"""The status of a client, from its journal, which is not opened for use: what it did, and what comes next."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from onoff.plans.planner import Planner
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a journal says, read without opening it for use: another process may be writing to it.
+    """The content of a journal, not opened for use: another process may be writing to it.
 
     `chain` is the fingerprint of the chain that it was made with. `habits.read_public` reads the last two.
     """
@@ -74,7 +74,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Account(Snapshot):
-    """What a journal says, with sums over all its steps, and over those that ended since midnight."""
+    """The content of a journal, with sums over all steps, and over those since midnight."""
 
     totals: Totals
     today: Totals
@@ -82,11 +82,11 @@ class Account(Snapshot):
 
 @dataclass(frozen=True)
 class Status:
-    """How a client stands. While OFF, the next request would be drawn from a `plan`, or from a `law` of "past".
+    """The status of a client. The next OFF query would be drawn from a `plan`, or from a `law` of "past".
 
-    Both are None until a request has counted as ON, and where everything is asked for. `chain` is the one in use, and
-    `habits` says how it came about; the promise "both" has no habits that change. `stated` is the chain that the
-    journal was made with, None if it was made without one.
+    Both are None until a request counts as ON, and while every query is the full set. `chain` is the chain in use, and
+    `habits` says how it was made; None with "both". `stated` is the chain that the journal was made with, None if it
+    was made without one.
     """
 
     journal: Account
@@ -135,7 +135,7 @@ def message_lengths(path: str | Path) -> dict[int, int]:
 
 
 def used_chain(path: Path) -> Chain | None:
-    """The newest chain that a server has seen at work: an answered query was drawn from it. A stated one needs none.
+    """The newest chain from which an answered query was drawn, or a stated chain: servers may know it.
 
     None if there is no such chain, or only from before the habits were learned anew.
     """

@@ -1,8 +1,7 @@
 """`connect_sync`: the same client for programs without `async`: scripts, notebooks, threads.
 
-The client lives in a thread with an event loop of its own, so it does not matter whether the caller has one, too. Calls
-of several threads are made one after the other, in the order in which they come: `Client` sees to that, and nothing is
-decided here.
+The client lives in a thread with an event loop of its own, so the caller may have one, too. `Client` makes the requests
+of several threads one after the other, in the order of the calls; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class LoopThread(Generic[Inner]):
         self.close()
 
     def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Have it done in the client's thread. If this thread is interrupted, so is the work."""
+        """Run work in the client's thread. An interruption of this thread ends it."""
         with self._gate:  # what is begun before the end is ended by it, and nothing is begun after
             if self._loop is None or not self._thread.is_alive():  # a fork has no thread but its own
                 work.close()

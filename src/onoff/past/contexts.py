@@ -1,25 +1,25 @@
-"""Contexts: what is believed in them, how beliefs move on, when two contexts become one, and when they share a flow.
+"""Contexts: the beliefs in them, how a query changes these, and which contexts are merged or share a flow.
 
 The belief of a context c is b_c(z), the probability of the reader's state z after the last request, given c and all
 queries so far. Her next request follows the row h_c(x) = sum_z b_c(z) P[z, x], and leads to the state step[z, x]. At an
-OFF step with the query S + R the belief moves on by
+OFF step with the query S + R the belief changes:
 
     r_c = h_c restricted to the sources that are not sensitive, normalised,
     b_c(y) <- sum of b_c(z) P[z, x] w_c(R | x) over the z and x with step[z, x] = y, normalised,
 
-where w_c(R | x) is the probability with which the client really draws R: units of the integer encoder over their sum,
-never the integer joint itself. These functions work on floats and on fractions (arrays of dtype object).
+where w_c(R | x) is the probability with which the client really draws R: units of the integer encoder over their sum.
+These functions work on floats and on fractions (arrays of dtype object).
 
 **Errors.** Nothing is subtracted. A computed belief is, up to one common factor, the exact one times 1 + d(z), and its
 *spread* is a bound on log max(1 + d) - log min(1 + d). Multiplying by exact weights and summing with exact non-negative
 coefficients never enlarge a spread (a sum of terms in [a, b] times exact ones lies in [a, b] times the exact sum), and
 common factors leave it as it is. So only the roundings of entries count, and they add up.
 
-**Merging.** Contexts whose beliefs are as good as equal are kept once. Let context c be given the belief of a. Both
-allow the same states, and *Hilbert's distance* of their beliefs, log max_z (b_a(z) / b_c(z)) minus
-log min_z (b_a(z) / b_c(z)), is d. Then the belief of a is that of c times factors whose logarithms lie within d of each
-other: it is a computed belief of c whose spread is larger by d. From there on it counts as any other error. So what is
-stated holds after every past, however rare, and not on average only.
+**Merging.** Contexts with nearly equal beliefs are merged. Let context c take the belief of context a. Both beliefs
+allow the same states, and their *Hilbert distance*, log max_z (b_a(z) / b_c(z)) minus log min_z (b_a(z) / b_c(z)), is
+d. Then the belief of a is that of c times factors whose logarithms lie within d of each other: a computed belief of c
+with a spread larger by d. Later steps treat this error like any other. So the stated rounding holds after every past,
+however rare, and not only on average.
 
 **Sharing a flow.** Let m_k(x) be the smallest r_c(x) over the contexts c of a group k, and let e be **one public number
 for the step** with sum_x m_k(x) >= 1 - e for every group. With r_k = m_k / sum m_k, every context of the group has
@@ -46,7 +46,7 @@ from onoff.types import Floats, Mask
 
 FLOOR = 2.0**-900  # possible entries below are raised to it, so that none underflows
 ALIKE = 2.0**-42  # rows within this distance are merged whenever they are met
-SPARE = 512  # contexts beyond the number of sources; above, the nearest rows are merged however far they are
+SPARE = 512  # contexts beyond the number of states; above, the nearest beliefs are merged however far apart
 
 
 def restricted(rows: NDArray[Any], open_sources: Mask) -> NDArray[Any]:
@@ -64,7 +64,7 @@ def conditioned(beliefs: NDArray[Any], units: NDArray[Any], totals: NDArray[Any]
 
 
 def spread_of_a_move(terms: int) -> float:
-    """How much a move adds to the spread of a belief, if at most `terms` of the pairs (z, x) lead into one state.
+    """Bound what a step adds to the spread of a belief if at most `terms` pairs (z, x) lead into one state.
 
     An entry meets as many roundings in a sum of products, and three in `conditioned`: terms + 3 factors of at least
     1 - u and at most 1 + u.
@@ -73,20 +73,20 @@ def spread_of_a_move(terms: int) -> float:
 
 
 def spread_of_a_row(terms: int) -> float:
-    """How much larger the spread of a restricted row is than that of its belief, which has at most `terms` states."""
+    """Bound the spread of a restricted row minus the spread of its belief, which has at most `terms` states."""
     return 2 * (terms + 2) * UNIT
 
 
 def error_of(spread: float, n: int) -> float:
-    """A bound on |computed - exact| / exact of a normalised row, and so on the total variation: e^spread - 1.
+    """Bound |computed - exact| / exact of a normalised row, and so the total variation: e^spread - 1.
 
-    From 1 on it only says that nothing is known. The last term covers that the floats of a row do not quite sum to 1.
+    A bound of 1 or more says nothing. The last term is there because the floats of a row do not quite sum to 1.
     """
     return math.expm1(min(spread, 1.0)) * (1 + 2.0**-40) + gamma(n + 2)
 
 
 def raised(laws: Floats, possible: Mask) -> Floats:
-    """The laws without underflow: what is possible has at least the probability FLOOR.
+    """Undo underflow in laws: what is possible has at least the probability FLOOR.
 
     That changes the joint law of all that is hidden and all queries by FLOOR at most for each state and source, far
     less than rounding up a stated rounding adds to it (`onoff.model.bounds.sum_up`).
@@ -106,7 +106,7 @@ class Contexts:
 
 
 def merged(beliefs: Floats, possible: Mask, spreads: Floats) -> Contexts:
-    """Merge beliefs that are as good as equal, and the nearest ones while there are more than can be kept.
+    """Merge nearly equal beliefs, and the nearest ones while there are too many.
 
     Only beliefs of one support are merged: the distance of others is infinite.
     """
@@ -129,10 +129,10 @@ def merged(beliefs: Floats, possible: Mask, spreads: Floats) -> Contexts:
 
 
 def _clusters(beliefs: Floats, possible: Mask) -> list[NDArray[np.intp]]:
-    """Contexts of one support that may be alike, in their order; no two of different clusters are.
+    """Divide contexts of one support into clusters, so that nearly equal contexts are in one cluster.
 
-    Both laws sum to 1. So if they are within d of each other, entry by entry they differ by factors from e^-d to e^d,
-    and so does a weighted sum of entries: in the order of such sums they are beside each other.
+    Two laws within d of each other differ in every entry by a factor from e^-d to e^d, since both sum to 1. So do
+    their weighted sums of entries: sorted by such a sum, nearly equal laws are neighbours.
     """
     _, support = np.unique(np.packbits(possible, axis=1), axis=0, return_inverse=True)
     mark = times(beliefs, 1.5 + np.sin(np.arange(beliefs.shape[1])))
@@ -143,7 +143,7 @@ def _clusters(beliefs: Floats, possible: Mask) -> list[NDArray[np.intp]]:
 
 
 def distances(rows: Floats, row: Floats) -> Floats:
-    """Hilbert's distance of a row from others that allow the same, rounded up; 0 if they are equal to the bit."""
+    """Hilbert's distance of a row from rows of the same support, rounded up; 0 if they are equal to the bit."""
     ratios = rows[:, row > 0] / row[row > 0]
     low, high = ratios.min(axis=1), ratios.max(axis=1)
     with np.errstate(over="ignore"):  # very far apart
@@ -173,7 +173,7 @@ class Sharing:
 
 
 def shared(rows: Floats, allowed: float) -> Sharing:
-    """Groups of contexts, each joining the group it fits best if e stays at most `allowed`; in the order they come."""
+    """Group contexts one after the other: each joins the group that it fits best, if e stays at most `allowed`."""
     least = np.empty_like(rows)
     group = np.empty(len(rows), dtype=np.intp)
     count = 0

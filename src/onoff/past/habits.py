@@ -5,20 +5,19 @@ A chain becomes public when a query is drawn with it, so it may be made of publi
 1. `learn`: everything is asked for, and open requests are noted. After `requests_needed` of them the chain is fixed
    (`fixed`), and the next step must be OFF, so that the chain is used before anything private is asked (`known`). A
    private request that comes earlier ends the learning: everything is asked for from then on (`all`).
-2. `known`: after as many OFF queries of one source each as it takes, the reader's state is public, whatever came
-   before. If the next OFF query has one source, too, that is the request, and the transition from the state to it is
-   counted. Nothing else is: from a set into a single source, or into a private request, transitions would tell of what
-   is hidden.
+2. `known`: after as many OFF queries of one source in a row as the chain remembers, the reader's state is public. If
+   the next OFF query has one source, too, this is the request, and the transition to it is counted. No other
+   transition is: one from a set to a single source, or to a private request, would tell of what is hidden.
 3. After as many new transitions as `requests_needed`, the chain is fitted again, with the old one as its prior. It
-   changes right after a full set, or where the reader's state is public: there the belief of every context is one
-   point, whatever the chain was.
+   changes right after a full set, or where the reader's state is public: there every belief is one state, whatever
+   the chain was.
 
 The fuse bets against the chain at the transitions that are counted. Let mu be the row P[z], and nu the law of an
 alternative. If the true row is within eps of mu in total variation, the mean of
 
     clip(nu / mu, lo, hi)   with   sum of (nu / hi - mu)+  =  eps  =  sum of (mu - nu / lo)+
 
-is at most 1, for it is nu / mu' with mu' the law within eps that it favours most. The capital of such bets ever reaches
+is at most 1: the factor is nu / mu', where mu' is the law within eps with the largest mean. The capital ever reaches
 `BLOWN` with probability at most 1 / BLOWN (Ville's inequality). Then the requests do not follow the chain, and
 everything is asked for from then on: a function of queries alone, which tells nothing.
 """
@@ -46,17 +45,17 @@ IN_ORDER = 0.9  # a third expects the next source of the list with this probabil
 
 
 def requests_needed(states: int) -> int:
-    """The transitions that make a first chain of so many states, or a new one."""
+    """How many transitions make a chain of so many states."""
     return FEW * states
 
 
 @dataclass(frozen=True, eq=False)
 class Habits:
-    """The chain, how it came about, and what was counted since.
+    """The chain, the stage of its making, and the transitions since.
 
-    `counts[z, x]` are the transitions since the chain was made. `run` are the last requests, no more than the chain
-    remembers, that were noted (`learn`) or are known since each of their queries had one source only. `wealth` is the
-    capital of each bet, after so many `bets`.
+    `counts[z, x]` are the transitions since the chain was made. `run` has the last requests that the client has noted
+    (`learn`) or that queries of one source show, no more than the chain remembers. `wealth` is the capital of each bet
+    after so many `bets`.
     """
 
     chain: Chain
@@ -68,7 +67,7 @@ class Habits:
 
     @property
     def blown(self) -> bool:
-        """Whether the bets say that requests do not follow the chain."""
+        """True if the bets say that requests do not follow the chain."""
         return sum(self.wealth) / len(self.wealth) >= BLOWN
 
     @property
@@ -88,7 +87,7 @@ class Habits:
 
     @classmethod
     def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
-        """The habits that `as_dict` wrote. Raises `PlanError` if they make no sense."""
+        """Read what `as_dict` wrote. Raises `PlanError` if it makes no sense."""
         counts = np.zeros(chain.P.shape, np.int64)
         try:
             for x, y, count in data["counts"]:
@@ -125,16 +124,16 @@ class Habits:
 
     @property
     def state(self) -> int | None:
-        """The reader's state, if what is known decides it."""
+        """The reader's state, if `run` decides it."""
         return self.chain.known_state(self.run)
 
     @property
     def has_enough(self) -> bool:
-        """Whether a chain can be made of what was counted."""
+        """True if the counts suffice for a chain."""
         return bool(self.transitions.sum() >= requests_needed(len(self.chain.P)))
 
     def with_bets(self, request: int) -> Self:
-        """The habits after the bets on a request, if the state before it is known."""
+        """Bet on a request, if the state before it is known."""
         if self.state is None:
             return self
         factors = self.factors(self.state)[:, request]
@@ -142,27 +141,27 @@ class Habits:
         return replace(self, wealth=wealth, bets=self.bets + 1)
 
     def counted(self, request: int) -> Self:
-        """The habits with one more request, and the transition to it, if the state before it is known."""
+        """Add a request to `run`, and count the transition to it if the state before it is known."""
         counts = self.transitions.copy()
         if self.state is not None:
             counts[self.state, request] += 1
         return replace(self, counts=counts, run=(*self.run, request)[-self.chain.depth :])
 
     def fitted(self) -> Self:
-        """A chain that rests on what was counted alone: rows are pulled towards the shares of all requests."""
+        """Fit a chain to the counts alone: rows are pulled towards the shares of all requests."""
         counts = self.transitions
         shares = (counts.sum(axis=0) + 0.5) / (counts.sum() + self.chain.n / 2)
         return self.refitted(np.broadcast_to(shares, counts.shape), np.full(len(counts), PRIOR))
 
     def refitted(self, prior: Floats, weight: Floats) -> Self:
-        """A chain of the same states, with the `prior` counted as `weight` transitions of each; bets begin anew."""
+        """Fit a chain to the counts and a `prior` that weighs `weight` transitions a state; bets begin anew."""
         total = weight + self.transitions.sum(axis=1)
         P = (weight[:, None] * prior + self.transitions) / total[:, None]
         chain = Chain(P, self.chain.names, total, self.chain.states)
         return replace(self, chain=chain, counts=None, wealth=(1.0, 1.0, 1.0), bets=0)
 
     def factors(self, state: int) -> Floats:
-        """What each bet is multiplied by if the next source is y, in column y."""
+        """Column y: the factor of each bet's capital if y is requested next."""
         mu, seen = self.chain.P[state], self.transitions[state]
         order = (1 - IN_ORDER) * mu
         order[(self.chain.last[state] + 1) % len(mu)] += IN_ORDER
@@ -218,11 +217,11 @@ class PublicState:
     rows: PastState | None = None
 
     def asks_for_all(self, private: bool) -> bool:
-        """Whether the next step asks for everything. A private request does, whatever is known."""
+        """True if the next step asks for everything. A private request always does."""
         return private or self.rows is None or self.habits.stage not in ("fixed", "known")
 
     def after_everything(self, request: int, private: bool, counts: bool) -> Self:
-        """After a step that asked for everything. `private`: it was asked ON; `counts`: it counts as ON."""
+        """Advance by a full-set step. `private`: it was asked ON; `counts`: it counts as ON."""
         if self.habits.stage in ("learn", "fixed"):
             habits = self.habits.learned(request, private)
         elif self.habits.stage == "known":
@@ -251,7 +250,7 @@ class PublicState:
 
     @classmethod
     def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
-        """The state that `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
+        """Read what `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
         rows = None if data["rows"] is None else PastState.from_dict(chain, data["rows"])
         return cls(Habits.from_dict(chain, data["habits"]), tuple(data["sensitive"]), rows)
 

@@ -8,13 +8,14 @@ The outer bound may lie below the optimum by more than that; then the search pro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 import numpy as np
 
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import RowTable
 from onoff.schemes.comb import first_orders, mixed_combs
-from onoff.schemes.flow import Repair
+from onoff.schemes.flow import Repair, in_time
 from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantised
 from onoff.schemes.optimum import Search
 from onoff.schemes.peel import peeled
@@ -37,30 +38,30 @@ MORE_COMBS = 10, 10  # for many contexts, before a search, which takes long
 SAME = 1e-9  # a row that adds less to the peaks adds nothing
 
 
-def law_for(rows: RowTable, held: int) -> tuple[Law, float]:
+def law_for(rows: RowTable, held: int, deadline: float = inf) -> tuple[Law, float]:
     """A law that is realisable in every row, and a proved lower bound on the cost of all such laws.
 
     The full set is last. Of its units n + `held` are not needed to realise any row: a client gives them to the requests
-    whose flow is less than their probability.
+    whose flow is less than their probability. A deadline changes no law: past it there is none, but a `TimeoutError`.
     """
     n, bound = rows.n, outer_bound(rows)
     if n == 1:
         return everything(1), 1.0
     if rows.groups == 1:
-        return _realised(rows, np.eye(n, dtype=bool), rows.rows[0], held), bound
+        return _realised(rows, np.eye(n, dtype=bool), rows.rows[0], held, deadline), bound
     if rows.groups > MANY_CONTEXTS * n:
-        return _law_for_many(rows, bound, held)
+        return _law_for_many(rows, bound, held, deadline)
     best = everything(n)
-    for member, mass in _proposals(rows, bound):
-        best = min(best, _realised(rows, member, mass, held), key=Law.cost)
+    for member, mass in _proposals(rows, bound, deadline):
+        best = min(best, _realised(rows, member, mass, held, deadline), key=Law.cost)
         if best.cost() <= bound * (1 + NEAR):
             return best, bound
     if not _is_searchable(rows) or (n > FEW and best.cost() <= bound * (1 + ENOUGH)):
         return best, bound
-    return _searched(rows, rows, best, held)
+    return _searched(rows, rows, best, held, deadline)
 
 
-def _law_for_many(rows: RowTable, bound: float, held: int) -> tuple[Law, float]:
+def _law_for_many(rows: RowTable, bound: float, held: int, deadline: float) -> tuple[Law, float]:
     """The same for many contexts, as habits with memory have them. All flows of a law take long, so few are tried."""
     best, near = everything(rows.n), NEAR if rows.n <= FEW else ENOUGH_OF_MANY
     extremes = _extremes(rows)
@@ -69,15 +70,16 @@ def _law_for_many(rows: RowTable, bound: float, held: int) -> tuple[Law, float]:
     def attempts() -> Iterator[tuple[Law, float]]:
         """Laws and proved bounds, the quickest first."""
         if peelable and rows.n <= SEVERAL:
-            yield _searched(rows, extremes, _realised(extremes, *_combed(extremes, *COMBS), held), held)
-        for proposal in _proposals(rows, bound):
-            yield _realised(rows, *proposal, held), bound
+            start = _realised(extremes, *_combed(extremes, *COMBS, deadline), held, deadline)
+            yield _searched(rows, extremes, start, held, deadline)
+        for proposal in _proposals(rows, bound, deadline):
+            yield _realised(rows, *proposal, held, deadline), bound
         if peelable and rows.n > SEVERAL:
-            yield _searched(rows, extremes, best, held)
+            yield _searched(rows, extremes, best, held, deadline)
         if not peelable:
-            yield _realised(rows, *_combed(rows, *MORE_COMBS), held), bound
+            yield _realised(rows, *_combed(rows, *MORE_COMBS, deadline), held, deadline), bound
         if _is_searchable(rows):
-            yield _searched(rows, rows, best, held)
+            yield _searched(rows, rows, best, held, deadline)
 
     for law, proved in attempts():
         best, bound = min(best, law, key=Law.cost), max(bound, proved)
@@ -91,20 +93,21 @@ def _is_searchable(rows: RowTable) -> bool:
     return rows.n <= MANY and rows.relative_error <= NEAR
 
 
-def _searched(rows: RowTable, core: RowTable, start: Law, held: int) -> tuple[Law, float]:
+def _searched(rows: RowTable, core: RowTable, start: Law, held: int, deadline: float) -> tuple[Law, float]:
     """What a search for the optimum of some of the rows finds from a law of theirs, repaired for all; and a bound."""
     search = Search(core, NEAR if rows.n <= FEW else GAP if core is rows else ENOUGH, start)
     for _ in range(ROUNDS):
         if search.done:
             break
-        search.round(np.inf)
+        in_time(deadline)
+        search.round(inf)
     found = search.best
     if found is not start or core is not rows:
-        found = _realised(rows, found.member, found.mass / found.total, held)
+        found = _realised(rows, found.member, found.mass / found.total, held, deadline)
     return found, search.certificate.bound
 
 
-def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
+def _proposals(rows: RowTable, bound: float, deadline: float) -> Iterator[tuple[Member, Floats]]:
     """Propose laws to be repaired, the quickest first.
 
     Peeling follows combs that would need much repair, if there are few extreme rows. Combs take what peeling leaves.
@@ -112,14 +115,14 @@ def _proposals(rows: RowTable, bound: float) -> Iterator[tuple[Member, Floats]]:
     extremes = _extremes(rows)
     peelable = extremes.groups <= PEELED_ROWS
     if not peelable or 4 * extremes.groups > 3 * rows.n:
-        first = _combed(rows, *COMBS)
-        if not peelable or _shortfall(rows, *first) <= NEAR * bound:
+        first = _combed(rows, *COMBS, deadline)
+        if not peelable or _shortfall(rows, *first, deadline) <= NEAR * bound:
             yield first
     if peelable:
         member, mass, rest = peeled(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
         if len(rest):
             left = rest.sum(axis=1, keepdims=True)
-            combs, masses = _combed(RowTable(rest / left, rest > 0), *COMBS_OF_REST)
+            combs, masses = _combed(RowTable(rest / left, rest > 0), *COMBS_OF_REST, deadline)
             member, mass = np.concatenate([member, combs]), np.concatenate([mass, float(left.max()) * masses])
         yield member, mass
 
@@ -143,24 +146,24 @@ def _extremes(rows: RowTable) -> RowTable:
     return RowTable(rows.rows[chosen], rows.possible[chosen])
 
 
-def _shortfall(rows: RowTable, member: Member, mass: Floats) -> float:
+def _shortfall(rows: RowTable, member: Member, mass: Floats, deadline: float) -> float:
     """The messages that repair adds at most."""
-    repair = Repair(quantised(member, mass, DENOMINATOR))
+    repair = Repair(quantised(member, mass, DENOMINATOR), deadline)
     return sum(repair.shortfall(row) for row in rows.rows) / DENOMINATOR
 
 
-def _combed(rows: RowTable, least: int, most: int) -> tuple[Member, Floats]:
+def _combed(rows: RowTable, least: int, most: int, deadline: float) -> tuple[Member, Floats]:
     """Combs of what the rows do not share, and queries of one source for what all rows share."""
     common = rows.rows.min(axis=0)
     left = 1 - float(common.sum())
     apart = RowTable((rows.rows - common) / left, rows.possible)
     count = min(most, max(least, first_orders(apart)))
-    member, mass = mixed_combs(apart, survey(apart).hard, count, count)
+    member, mass = mixed_combs(apart, survey(apart).hard, count, count, deadline=deadline)
     return np.concatenate([np.eye(rows.n, dtype=bool), member]), np.concatenate([common, left * mass])
 
 
-def _realised(rows: RowTable, member: Member, mass: Floats, held: int) -> Law:
+def _realised(rows: RowTable, member: Member, mass: Floats, held: int, deadline: float) -> Law:
     """The repaired law, with the units that are held out."""
-    repair = Repair(quantised(member, mass, DENOMINATOR - rows.n - held))
+    repair = Repair(quantised(member, mass, DENOMINATOR - rows.n - held), deadline)
     repair.fix_all(rows.rows)
     return finished(rows, repair.law, held)

@@ -1,8 +1,7 @@
 """The state between two steps of the promise `past`, and the step that is prepared from it.
 
-A state says which contexts there may be, and what public things tell in each of them. A step is the law of the next
-query and its encoders. All of it is public but `Step.draw`. The reader's side, with what is secret, is
-`onoff.client.protocol`.
+A state holds the possible contexts, with a belief in each. A step is the law of the next query with its encoders. All
+of it is public but `Step.draw`. Secrets (the reader's state and context) are in `onoff.client.protocol`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -39,7 +38,7 @@ TOO_MUCH = 1e-6  # a rounding of this size means that a law does not fit its row
 
 @dataclass(frozen=True, eq=False)
 class PastState:
-    """Context c has a belief, beliefs[c], the law of the reader's state given c and all queries; and its support.
+    """beliefs[c] is the law of the reader's state given context c and all queries; possible[c] is its support.
 
     A context is the state after the last request that is hidden: one made ON, or a sensitive one. `place[c]` is the new
     index of context c of the previous state; -1 if it ended. `joined[z]` is the context of readers whose last request
@@ -61,7 +60,7 @@ class PastState:
 
     @classmethod
     def start(cls, chain: Chain, sensitive: Iterable[int | str] = ()) -> Self:
-        """The state after as many steps made ON as the memory is deep: a context for every state they may lead to."""
+        """The state after `chain.depth` steps made ON: a context for every state that they may lead to."""
         states = np.arange(len(chain.P))
         for _ in range(chain.depth):
             states = np.unique(chain.step[states])
@@ -93,12 +92,12 @@ class PastState:
 
     @cached_property
     def _ways(self) -> NDArray[np.float32]:
-        """[c, x]: from how many states of context c the request x can come. Floats underflow, the graph does not."""
+        """[c, x]: how many states of context c allow the request x, by the graph: floats may underflow."""
         return counts(self.possible, self.chain.P > 0)
 
     @cached_property
     def requests(self) -> Mask:
-        """[c, x]: whether the request x can come next."""
+        """[c, x]: True if the request x can be next."""
         return self._ways > 0
 
     @cached_property
@@ -133,8 +132,11 @@ class PastState:
             raise PlanError(f"no reader in the context {context!r} can have come to the state {state!r}")
         return found
 
-    def prepare(self) -> Step:
-        """The next step if it is made OFF: law and encoders, a function of this state alone."""
+    def prepare(self, deadline: float = inf, drawn: bool = True) -> Step:
+        """Compute law and encoders of the next OFF step from this state alone; past a deadline raise `TimeoutError`.
+
+        If no query is `drawn` from the step, since only the law is wanted, it has no encoders.
+        """
         n = int(self.open_sources.sum())
         if not self.live:
             query = self.sensitive if n else tuple(range(self.chain.n))
@@ -149,9 +151,10 @@ class PastState:
         # A row of a group is at least 1 - e of one of a context: its bounds hold for contexts with that much less.
         groups = RowTable(sharing.rows, sharing.rows > 0, error + sharing.e)
         with one_thread():
-            inner, bound = law_for(groups, held)
-        found = LawEncoder(inner, held).encode(rows, possible, sharing.rows, sharing.group)
-        off_by = found.off_by(rows)
+            inner, bound = law_for(groups, held, deadline)
+        encoder = LawEncoder(inner, held, deadline)
+        found = encoder.encode(rows, possible, sharing.rows, sharing.group) if drawn else None
+        off_by = 0.0 if found is None else found.off_by(rows)
         if off_by > TOO_MUCH:
             raise ArithmeticError(f"the encoders of a step are off by {off_by}")
         member = np.ones((len(inner.member), self.chain.n), dtype=bool)
@@ -160,9 +163,9 @@ class PastState:
         return Step(self, self.live, Law(member, inner.mass), lower, sum_up(off_by, error), found)
 
     def advance(self, step: Step, query: Query) -> PastState:
-        """The state after `query` was asked: beliefs move on, contexts of sensitive requests join, equal ones merge."""
-        if not self.same(step.state):
-            raise PlanError("the step was prepared for another state")
+        """The state after `query`: update beliefs, add contexts of sensitive requests, merge nearly equal contexts."""
+        if not self.same(step.state) or (step.contexts and step.encoders is None):
+            raise PlanError("the step was prepared for another state, or without encoders")
         moved = self._moved(step, step.index(query))
         can_come = (self.chain.moves[self.possible.any(axis=0)] > 0).any(axis=0)
         joining = np.flatnonzero(can_come & ~self.open_sources[self.chain.last])
@@ -181,7 +184,7 @@ class PastState:
         )  # fmt: skip
 
     def _moved(self, step: Step, index: int) -> Contexts:
-        """What is believed after the set `index` of the law if the request was open; `place` are the live contexts."""
+        """The beliefs after the set `index` of the law if the request was open; `place` has the live contexts."""
         live, size = list(self.live), len(self.chain.P)
         beliefs, possible, spreads = np.zeros((len(live), size)), np.zeros((len(live), size), bool), np.empty(0)
         if step.encoders is not None:
@@ -202,7 +205,7 @@ class PastState:
         return Contexts(beliefs, possible, spreads, np.array(live, dtype=np.intp))
 
     def same(self, other: PastState) -> bool:
-        """Whether both states are the same to the bit."""
+        """True if both states are equal to the bit."""
         return self is other or self.as_dict() == other.as_dict()
 
     def as_dict(self) -> dict[str, Any]:
@@ -219,7 +222,7 @@ class PastState:
 
     @classmethod
     def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
-        """The state that `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
+        """Read what `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
         if data.get("chain") != chain.fingerprint:
             raise PlanError("the state is for another chain")
         try:
@@ -245,9 +248,9 @@ class Step:
     Every set holds all sensitive sources. `contexts` are those in which an open request is possible; each has an
     encoder. `lower_bound` is proved for every law that serves them.
 
-    `rounding` is what the encoders are off by and the accumulated error of rows. It bounds the total variation between
-    the law of this query, given what is hidden and any past, and the stated law. So the sum over all steps of a stream
-    bounds that between the joint law of all that is hidden and all queries, and one that keeps the promise exactly.
+    `rounding` sums the error of the encoders and the accumulated error of rows. It bounds the total variation between
+    the stated law and that of this query, given what is hidden and any past. So its sum over a stream bounds the total
+    variation between the joint law of what is hidden and all queries, and a law that keeps the promise exactly.
     """
 
     state: PastState
@@ -278,7 +281,7 @@ class Step:
         return up(self.law.cost())
 
     def encoder(self, context: int) -> csr_array:
-        """The joint integer weights of an open request (row) and the query (column) in a context.
+        """Integer weights of each open request (row) and query (column) in a context.
 
         Column i sums to masses[i] exactly. Given the open request x, query i is drawn with probability entry / row sum.
         Rows of sensitive requests are empty: they draw from `masses` in every context.
@@ -296,7 +299,7 @@ class Step:
         return np.flatnonzero(self.state.open_sources)[requests], sets, units
 
     def draw(self, request: int, context: int, randbelow: RandBelow = secrets.randbelow) -> Query:
-        """The query for `request` in `context`. The one secret act."""
+        """Draw the query for `request` in `context`, the one secret act."""
         self.check(request, context)
         if request in self.state.sensitive:
             return self.sets[draw_index(self.law.mass, randbelow)]
@@ -319,7 +322,7 @@ class Step:
             )
 
     def index(self, query: Query) -> int:
-        """Which of the sets the query is."""
+        """The query's position in `sets`."""
         try:
             return self.sets.index(tuple(query))
         except ValueError:

@@ -14,13 +14,14 @@ and the rows are D r_c up to a few units, which `Encoders.off_by` counts.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import PlanError
-from onoff.schemes.flow import Network, supplies
+from onoff.schemes.flow import Network, in_time, supplies
 from onoff.schemes.law import Law
 from onoff.types import Floats, Mask, RandBelow, Units
 
@@ -85,10 +86,10 @@ class Encoders:
 
 
 class LawEncoder:
-    """Makes the encoders of one law. Its network is built once; threads may share it."""
+    """Makes the encoders of one law, until a deadline. Its network is built once; threads may share it."""
 
-    def __init__(self, law: Law, held: int = 0) -> None:
-        self.law, self._out = law, law.n + held
+    def __init__(self, law: Law, held: int = 0, deadline: float = inf) -> None:
+        self.law, self._out, self._deadline = law, law.n + held, deadline
         flowing = law.mass.copy()
         flowing[-1] -= self._out
         self._flowing = Law(law.member, flowing)
@@ -108,6 +109,7 @@ class LawEncoder:
         np.logical_and.at(allowed, group, possible)
         cells, parts = [np.arange(1, n * len(shared) + 1) * count - 1], [np.zeros(n * len(shared), dtype=np.int64)]
         for k, (row, mask) in enumerate(zip(shared, allowed, strict=True)):
+            in_time(self._deadline)
             source, column, units = self._flow(row, mask)
             cells.append((k * n + source) * count + column)
             parts.append(units)

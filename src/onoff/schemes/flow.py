@@ -13,13 +13,14 @@ realisable, at an extra cost of at most the sum of the shortfalls.
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
 from numpy.typing import NDArray
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
-from onoff.schemes.law import Law, merged
+from onoff.schemes.law import Law, Member, merged
 from onoff.types import Floats, Mask, Units
 
 ROOT, SINK, FIRST_SOURCE = 0, 1, 2
@@ -29,48 +30,61 @@ FEW = 8  # supplies of fewer than 1 / FEW of the sources have a network of their
 class Network:
     """The network of a law.
 
-    A supply of few sources is shipped in the part of the network that they reach, since the rest would carry nothing.
-    Edges are those of the last shipment, in the order of `set_of` and `source_of`: set by set.
+    What a set of one source can take from that source it takes at once, since nothing else can fill it. If few sources
+    have more, that is shipped in the part of the network that they reach: the rest would carry nothing.
+    Edges are those of the last shipment, set by set in the order of `set_of` and `source_of`; sets of one source last.
     """
 
     def __init__(self, law: Law) -> None:
         self.n, self._law = law.n, law
         self._whole: _Part | None = None
+        alone = np.flatnonzero(np.count_nonzero(law.member, axis=1) == 1)
+        self._own = np.full(law.n, -1)  # the set of this source alone
+        self._own[law.member[alone].argmax(axis=1)] = alone
+        self._shared = law.mass.copy()
+        self._shared[self._own[self._own >= 0]] = 0
 
     def ship(self, supply: Units) -> int:
         """Send as much of the supply as possible, and return how many units arrive."""
-        self._supply, few = supply, np.flatnonzero(supply)
+        self._supply = supply
+        self._kept = np.where(self._own >= 0, np.minimum(supply, self._law.mass[self._own]), 0)
+        few = np.flatnonzero(supply - self._kept)
         if FEW * len(few) < self.n:
-            self._part = _Part(self._law, few)
-            return self._part.ship(supply[few])
-        self._whole = self._whole or _Part(self._law, np.arange(self.n))
-        self._part = self._whole
-        return self._part.ship(supply)
+            self._part = _Part(self._law.member, self._shared, few)
+            return int(self._kept.sum()) + self._part.ship((supply - self._kept)[few])
+        return self._ship_all()
+
+    def _ship_all(self) -> int:
+        self._whole = self._whole or _Part(self._law.member, self._law.mass, np.arange(self.n))
+        self._part, self._kept = self._whole, np.zeros_like(self._supply)
+        return self._part.ship(self._supply)
 
     @property
-    def set_of(self) -> NDArray[np.int32]:
+    def set_of(self) -> NDArray[np.intp]:
         """The set of each edge."""
-        return self._part.set_of
+        return np.concatenate([self._part.set_of, self._own[self._kept > 0]])
 
     @property
     def source_of(self) -> NDArray[np.intp]:
         """The source of each edge."""
-        found: NDArray[np.intp] = self._part.sources[self._part.source_of]
-        return found
+        return np.concatenate([self._part.sources[self._part.source_of], np.flatnonzero(self._kept)])
 
     def shipped(self) -> Units:
         """Units sent by each source."""
-        units = np.zeros(self.n, dtype=np.int64)
-        units[self._part.sources] = self._part.flows(self._part.supply_arcs)
+        units = self._kept.copy()
+        units[self._part.sources] += self._part.flows(self._part.supply_arcs)
         return units
 
     def filled(self) -> Units:
         """Units received by each set."""
-        return self._part.flows(self._part.mass_arcs)
+        units = self._part.flows(self._part.mass_arcs)
+        kept = self._kept > 0
+        units[self._own[kept]] += self._kept[kept]
+        return units
 
     def edges(self) -> Units:
         """Units on each edge."""
-        return self._part.flows(self._part.edge_arcs)
+        return np.concatenate([self._part.flows(self._part.edge_arcs), self._kept[self._kept > 0]])
 
     def cut(self) -> Mask:
         """The smallest set of sources on the root's side of a minimum cut.
@@ -82,8 +96,7 @@ class Network:
     def largest_cut(self) -> Mask:
         """The largest set of sources on the root's side of a minimum cut. It may hold sources without supply."""
         if self._part is not self._whole:
-            self._part = self._whole = self._whole or _Part(self._law, np.arange(self.n))
-            self._part.ship(self._supply)
+            self._ship_all()
         return ~self._sources_in(self._part.solver.get_sink_side_min_cut())
 
     def _sources_in(self, nodes: list[int]) -> Mask:
@@ -96,9 +109,9 @@ class Network:
 class _Part:
     """The part of a network that some sources reach."""
 
-    def __init__(self, law: Law, sources: NDArray[np.intp]) -> None:
-        self.sources, sets, mass = sources, len(law.mass), law.mass
-        member = law.member if len(sources) == law.n else law.member[:, sources]
+    def __init__(self, member: Member, mass: Units, sources: NDArray[np.intp]) -> None:
+        self.sources, sets = sources, len(mass)
+        member = member if len(sources) == member.shape[1] else member[:, sources]
         self.set_of, self.source_of = (index.astype(np.int32) for index in np.nonzero(member))
         source = np.arange(FIRST_SOURCE, FIRST_SOURCE + len(sources), dtype=np.int32)
         node = np.arange(sets, dtype=np.int32) + FIRST_SOURCE + len(sources)
@@ -131,14 +144,15 @@ def supplies(row: Floats, total: int) -> Units:
 
 
 class Repair:
-    """A law under repair."""
+    """A law under repair, which raises `TimeoutError` once the deadline has passed."""
 
-    def __init__(self, law: Law) -> None:
-        self.law = law
+    def __init__(self, law: Law, deadline: float = math.inf) -> None:
+        self.law, self._deadline = law, deadline
         self._network = Network(law)
 
     def shortfall(self, row: Floats) -> int:
         """The units of the row's supply that the law cannot take."""
+        in_time(self._deadline)
         supply = supplies(row, self.law.total)
         return int(supply.sum()) - self._network.ship(supply)
 

@@ -53,7 +53,7 @@ def costs(
     streams: Annotated[int, typer.Option(min=2, help="With the promise past: how many streams are simulated.")] = 12,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough for the optimum.")] = 1e-6,
     time_limit: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Time for each plan and for each stream.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Time for each plan, first OFF step and stream.")
     ] = 60.0,
     day: Annotated[
         bool, typer.Option("--day", help="Compare a day of requests with mirroring and asking openly.")
@@ -172,9 +172,12 @@ def _print(found: Costs) -> None:
         print_table(title, [*headings, *["bytes", "all bytes"] * sized], cells)
     if found.sensitive:
         print(f"always hidden: {', '.join(found.sensitive)}")
+    missed: dict[tuple[str, str, str], list[str]] = {}
     for cost in found.costs:
         if cost.error is not None:
-            note(f"{cost.chain}, {cost.promise}, lag {cost.lag}: {cost.error}")
+            missed.setdefault((cost.chain, cost.promise, cost.error), []).append(str(cost.lag))
+    for (chain, promise, error), lags in missed.items():
+        note(f"{chain}, {promise}, lag {', '.join(lags)}: {error}")
 
 
 def _files(files: list[Path]) -> dict[str, Chain]:

@@ -14,18 +14,18 @@ OF_THE_WAY = (304, 407, 408, 421, 425, 429)  # about a connection, a condition o
 
 
 def fails(status: int) -> bool:
-    """Whether a status is a failure after which people and programs ask again."""
+    """True if people and programs ask again after a failure of this status."""
     return not 200 <= status < 500 or status in OF_THE_WAY
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a server has for one source: status 200 and a body, or another status, which is then the message.
+    """A server's answer for one source: status 200 and a body, or another status, which is then the message.
 
-    `content_type` is what the server calls it, if it says so in a few plain characters. `version` identifies it in
-    words of the transport. They come back with a later query that asks for it only if it is newer; None if it cannot be
-    asked for in that way. `unchanged`: the server says that it is still what such a query named. Then body, type and
-    version are those that the client holds, and none are here. `size` is how many bytes of the answer are for it.
+    `content_type` is the server's word for the body, if it is a few plain characters. `version` identifies the body in
+    words of the transport; later queries name it to get a newer body only. None if the server cannot be asked so.
+    `unchanged`: the server says that this version is still the newest. Then body, type and version are those that the
+    client holds, and are not here. `size` is how many bytes of the answer are for the source.
     """
 
     status: int
@@ -41,7 +41,7 @@ class Content:
 class Answer:
     """The contents of a whole set, in its order, and how many bytes were downloaded for them.
 
-    `notes` are what the transport remembers of servers from now on, for the journal to keep.
+    `notes` is the transport's memory of servers, for the journal to keep.
     """
 
     contents: tuple[Content, ...]
@@ -52,12 +52,11 @@ class Answer:
 class Transport(Protocol):
     """One server. `connect` learns what it offers; `fetch` asks for a set, as often as needed, always alike.
 
-    Sources are indices into `names`; sets are sorted. `held` has for each of them the version that the client holds, or
-    None: these, and only these, may come back `unchanged`. That the server has not what is held, and says so all the
-    same, is status 304: the failure of that member, whether it is wanted or not. `stream` is the random name of the
-    journal that asks. `fetch` returns only when all of the answer has arrived and was checked; it raises `Unavailable`
-    if another attempt may help, and `RefusedByServer` if not. `notes` is set to those of the last answer that the
-    journal has, before anything is fetched.
+    Sources are indices into `names`; sets are sorted. `held` has for each source the version that the client holds, or
+    None: only sources with a version may come back `unchanged`. If another one does, its status is 304: the failure of
+    that member, wanted or not. `stream` is the random name of the journal that asks. `fetch` returns only when all of
+    the answer has arrived and was checked; it raises `Unavailable` if another attempt may help, and `RefusedByServer`
+    if not. The client sets `notes` to those of the journal's last answer before anything is fetched.
     """
 
     notes: str

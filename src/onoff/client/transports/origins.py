@@ -1,7 +1,7 @@
-"""What a client remembers of web servers that failed: for which it waits briefly, and which it leaves alone.
+"""The memory of web servers that failed: for which the client waits briefly, and which it leaves alone.
 
-All of it follows from the numbers of steps and from what servers did, never from what was wanted. The journal keeps
-it with each answer, since many clients make one request and end.
+It follows from the numbers of steps and from what servers did, never from the wanted source. The journal keeps it
+with each answer, since many clients make one request and end.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Origins:
             self.silent, self.resting = json.loads(text)
 
     def is_short(self, origin: str, step: int) -> bool:
-        """Whether an origin is asked once only, and has little time, since it did not answer lately."""
+        """True if an origin is asked only once, and has little time: it did not answer lately."""
         return self.silent.get(origin, step) < step <= self.silent.get(origin, step) + SHORT_STEPS
 
     def seconds(self, origin: str, step: int, share: float) -> float:
-        """How long the next request to an origin may take, which has this share of the time."""
+        """The time limit of the next request to an origin with this share of the time."""
         return min(share, SHORT) if self.is_short(origin, step) else share
 
     def note(self, origin: str, step: int, answered: bool) -> None:
-        """Note whether an origin has answered all that it was asked in a step, and say so if that has changed."""
+        """Note whether an origin has answered all requests of a step, and log it if that has changed."""
         if answered and self.silent.pop(origin, None) is not None:
             log.warning("%s answers again", origin)
         elif not answered and not self.is_short(origin, step):
@@ -65,7 +65,7 @@ class Origins:
             self.resting[origin] = status, int(time.time() + min(seconds, FAILURE_SECONDS))
 
     def rest(self, origin: str) -> int | None:
-        """The status with which an origin that must not be asked now has said so; None if it may be asked."""
+        """The status with which an origin asked to be left alone until later; None if it may be asked."""
         status, until = self.resting.get(origin, (0, 0))
         if 0 < until - time.time() < 2 * FAILURE_SECONDS:  # more: the clock was set back
             return status
@@ -74,7 +74,7 @@ class Origins:
 
 
 def moment(text: str) -> datetime | None:
-    """A date as HTTP writes it; None if it is none."""
+    """Read a date of HTTP; None if it is none."""
     try:
         return parsedate_to_datetime(text) if DATE.fullmatch(text) else None
     except ValueError:

@@ -1,15 +1,15 @@
 """Any HTTP servers: a catalogue of n URLs; a set is fetched URL by URL, over one connection to each origin.
 
 An origin is a scheme, a host and a port. Each sees the part of a set that it serves, and all together see the set: the
-promise holds even if they share what they saw. A set is asked for in rounds, with pauses between them. A round asks for
-all URLs that were not answered, one after the other in the order of the catalogue, whichever origin they are at. An
-origin that cannot be reached, is silent, or uses up its share of the time is left out for the rest of the round. What
-was not answered in the last round, or at the deadline, is the failure of its source: the step ends in any case. A URL
-whose answer is broken is asked for once more; if that answer is broken, too, or if it is too long, this is the failure
-of its source as well. So what any origin sees is a function of the set and of what all of them did before.
+promise holds even if they share what they saw. The client asks for a set in rounds, with pauses between them. A round
+asks for all URLs without an answer, one after the other in the order of the catalogue, whichever origin they are at. A
+round leaves out an origin that cannot be reached, is silent, or has used up its share of the time. A source without an
+answer after the last round, or at the deadline, has failed: the step ends in any case. A URL with a broken answer is
+asked for once more; if that answer is broken, too, or is too long, the source has failed as well. So what any origin
+sees is a function of the set and of what all of them did before.
 
-One connection to an origin, with a pause between requests, is what the most careful of programs do. Several would be
-faster, but then the order of requests, and so what an origin can make of it, would be left to chance.
+The most careful programs use one connection to an origin, with a pause between requests. Several would be faster, but
+then the order of requests, which origins see, would be left to chance.
 
 The version of a body is a text: `etag "..."`, or else `modified DATE` (RFC 9110, 13.1). It is kept only in forms that
 can be sent back as they came, whatever a server sends.
@@ -206,7 +206,7 @@ class HttpTransport:
         return silent
 
     async def _content(self, source: int, limit: int, held: str | None) -> Content:
-        """What a server has for one URL. "Not modified" is a message like any other status, unless it was asked for."""
+        """Ask for one URL. "Not modified" is a message like any other status, unless it was asked for."""
         origin = self._places[source]
         resting = self._origins.rest(origin)
         if resting is not None:
@@ -232,7 +232,7 @@ class HttpTransport:
 
 
 def _failure(status: int, words: str) -> Content:
-    """A status in place of an answer, and in words what was wrong."""
+    """A failure: its status, and what was wrong in words."""
     return Content(status, f"{words}\n".encode(), content_type="text/plain")
 
 
@@ -247,7 +247,7 @@ async def _decoded(reply: Reply, limit: int) -> bytes:
 
 
 def _unzipped(body: bytes, limit: int) -> bytes:
-    """What gzip or zlib has compressed. Raises `BrokenAnswer` if it is not whole."""
+    """Decompress gzip or zlib. Raises `BrokenAnswer` if the data is not whole."""
     unzip = zlib.decompressobj(zlib.MAX_WBITS | 32)
     try:
         found = unzip.decompress(body, limit + 1)
