@@ -250,7 +250,7 @@ class PublicState:
 
     @classmethod
     def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
-        """The state that `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
+        """Read what `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
         rows = None if data["rows"] is None else PastState.from_dict(chain, data["rows"])
         return cls(Habits.from_dict(chain, data["habits"]), tuple(data["sensitive"]), rows)
 
