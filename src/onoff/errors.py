@@ -205,8 +205,8 @@ class StaleStep(RefusedByServer):
 class SourceError(OnoffError):
     """The server has no message for the wanted source; the step is finished.
 
-    `status`, `body` and `content_type` are what the server said. `until` is set if people and programs ask again after
-    such a failure: until then, in seconds since 1970, it is the answer to all who ask for the source, without a step.
+    `status`, `body` and `content_type` are the server's answer. `until` is set if people and programs ask again after
+    such a failure: until then, in seconds since 1970, it answers each request for the source, without a step.
     """
 
     exit_code = NO_MESSAGE

@@ -32,7 +32,7 @@ RUNS = {
     "plan": "plan chain.json --lags 1-2 --out plans",
     "demo": "demo --steps 10",
     "audit streams": "audit streams chain.json --statuses 10 --scheme naive --scheme optimal --promise both",
-    "audit people": "audit people people.txt --min-length 3 --lags 1 --users 4",
+    "audit people": "audit people people.txt --min-length 3 --users 4",
 }
 # Commands that print no result.
 WITHOUT = {"proxy", "serve", "token", "page", "reproduce"}

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from clikit import call
 from onoff import Chain, Plan, plan
-from onoff.audit import optimality
-from onoff.audit.plan import audit_plan
+from onoff.audit.plan import FEW, audit_plan, check_race_cost, estimate_cost
 from onoff.audit.rows import Walk
 from onoff.errors import ContextError
 from onoff.plans.race import race_plan
@@ -356,10 +355,10 @@ def test_a_statement_from_draws_that_saw_a_rare_large_query_is_no_lie():
     rng, rare, accused = np.random.default_rng(4), 1 / 2000, 0
     for _ in range(2000):
         sizes = np.where(rng.random(2000) < rare, 8, 1)
-        stated = np.where(rng.random(optimality.FEW) < rare, 8.0, 1.0)
-        cost, half = stated.mean(), 1.96 * stated.std(ddof=1) / np.sqrt(optimality.FEW)
-        found = optimality.estimate_cost(sizes, 8)
-        accused += any(optimality.check_race_cost(found, cost, (cost - half, cost + half), Fraction(1)))
+        stated = np.where(rng.random(FEW) < rare, 8.0, 1.0)
+        cost, half = stated.mean(), 1.96 * stated.std(ddof=1) / np.sqrt(FEW)
+        found = estimate_cost(sizes, 8)
+        accused += any(check_race_cost(found, cost, (cost - half, cost + half), Fraction(1)))
     assert accused == 0
 
 

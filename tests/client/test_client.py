@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -35,7 +34,6 @@ from proxykit import PlainOrigin
 from recordingserver import OnoffOrigin, RecordingServer
 from serverprocess import ServerProcess
 
-ONOFF = Path(sys.executable).with_name("onoff")
 NAMES = ("news", "sports", "science", "wetter süd")
 
 

@@ -55,7 +55,7 @@ def test_killed_while_habits_change_nothing_is_drawn_twice(few, blows, server, t
             server.check([step.query for step in noted.steps])
             verdict = audited(server, Path(order["journal"]), place)
             assert (verdict.findings, verdict.unchecked) == ((), ()), f"killed before action {deadly}: {verdict}"
-            served, _ = referee.serve(UNKNOWN.P, noted)
+            served, _ = referee.serve(UNKNOWN, noted)
             chains.add(len(noted.chains))
             stages.add(served[-1].due)
             if not result["killed"]:

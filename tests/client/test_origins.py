@@ -21,7 +21,6 @@ from recordingserver import Origin, RecordingServer, Reply, reply
 LEFT, RIGHT = 0, 1
 AT = {"news": LEFT, "sports": RIGHT, "science": LEFT, "weather": RIGHT, "culture": LEFT}
 SET = (1, 2, 3, 4)  # right, left, right, left: both servers have two of them
-VICTIM = "weather"  # the source for which its server misbehaves
 
 
 class Servers:

@@ -73,14 +73,10 @@ def multiplications(source):
 
 
 def test_no_module_multiplies_matrices_where_flags_are_trusted():
-    """All products are made in `powers`, which ignores the flags of floats and refuses floats among whole numbers.
-
-    The referee's rows ignore the flags themselves, since a verdict on privacy rests on few modules.
-    """
+    """All products are made in `powers`, which ignores the flags of floats and refuses floats among whole numbers."""
     root = Path(onoff.__file__).parent
     found = {str(file.relative_to(root)): list(multiplications(file.read_text())) for file in root.rglob("*.py")}
     assert found.pop("model/powers.py")
-    assert len(found.pop("audit/rows.py")) == 1
     assert {file: lines for file, lines in found.items() if lines} == {}
 
 

@@ -100,7 +100,7 @@ def test_the_stated_rounding_covers_what_coarse_units_do(name):
 @pytest.mark.usefixtures("coarse")
 def test_a_filter_that_takes_the_integer_joint_is_seen(monkeypatch):
     monkeypatch.setattr(filters, "conditioned", lambda rows, units, totals: units / units.sum(axis=1, keepdims=True))
-    assert any(checked(World(*WORLDS[name]), PATTERNS)[1] > 2 for name in COARSE)
+    assert checked(World(*WORLDS["zeros"]), PATTERNS)[1] > 2
 
 
 NEAR = Chain([[0.5, 0.3, 0.2], [0.46, 0.3, 0.24], [0.1, 0.2, 0.7]])
@@ -109,7 +109,7 @@ NEAR = Chain([[0.5, 0.3, 0.2], [0.46, 0.3, 0.24], [0.1, 0.2, 0.7]])
 def test_contexts_that_share_flows_generously_tell_nothing(monkeypatch):
     monkeypatch.setattr("onoff.past.state.PRICE", 0.2)
     assert PastState.start(NEAR).prepare().encoders.groups == 2
-    bits, excess = checked(World(NEAR), PATTERNS)
+    bits, excess = checked(World(NEAR), PATTERNS[::2])
     assert bits < 1e-15
     assert excess <= 1
 

@@ -1,7 +1,7 @@
 """The audit: what can the server learn? The referee never imports the player (schemes, planner, engine, client).
 
-Plans and engines come in as objects and are exhibits: nothing they say is believed. Their encoders and draws are asked
-for, and checked. There are four front doors, each a function with one frozen result:
+Plans and engines come in as objects, and are exhibits: the audit believes nothing they say, and checks their encoders
+and draws. There are four front doors, each a function with one frozen result:
 
     audit_plan     Is this plan what it says?                                          `onoff audit plan`
     audit_log      Was every query drawn as the rules say, and what does a log tell?   `onoff audit log`
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a front door when it is asked for."""
+    """Import a front door at its first use."""
     if name not in __all__:
         raise AttributeError(f"module 'onoff.audit' has no attribute {name!r}")
     module = name.removeprefix("audit_").removesuffix("Audit").lower()

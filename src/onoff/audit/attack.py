@@ -1,16 +1,16 @@
-"""The Bayesian server on one log: what it believes about every request before, at and after it, and what that is worth.
+"""The Bayesian server on one log: its beliefs about every request before, at and after its step, and their worth.
 
 It knows the chain, the statuses, the queries and the rules of the client (plans, or laws of the promise `past`), and
-no journal. The true requests, where they are known, give scores, and a naive client on the same requests to compare.
+no journal. The true requests, where they are known, give scores, and a naive client with them to compare.
 
-Hidden of a step is its request if it was ON, else which sensitive source was asked for, or none. Let d be the sum of
+A step hides its request if it was ON, else which sensitive source was asked for, or none. Let d be the sum of
 the stated roundings of all steps: the joint law of all that is hidden and all queries is within d of an exactly private
 one (total variation). Let V be the mean, over the hidden steps of the log, of the total variation between two beliefs.
 Promise `both`: before any query and after all of them; over logs V has a mean of 2 d at most. Promise `past`: before
 the step's own query and after all queries; 4 d at most, 2 d for each belief. With sensitive sources, W is the mean over
 steps of how far the step's query moves the belief that a sensitive source was asked for up to then: 4 d at most. By
-Markov's inequality V or W exceeds its mean by a factor 2 / r with a probability of r / 2 at most each. What floats add
-is bounded and allowed for.
+Markov's inequality V or W exceeds its mean by a factor 2 / r with a probability of r / 2 at most each. The error of
+floats is bounded, and added.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Gain:
-    """What the server learned about some requests, in bits per request.
+    """The server's knowledge of some requests, in bits per request.
 
     `bits` is the mean divergence of the belief after all queries from the one that the promise compares it with, and
     `most` the largest. With the truth: how often the likeliest source is right under either belief.
@@ -65,7 +65,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Attack:
-    """What a server believes of one log, and what speaks for a leak.
+    """A server's beliefs about one log, and the signs of a leak.
 
     `private` is about requests made ON, `sensitive` about which sensitive source was asked for at the others (None if
     there is none), `open` about all of the others' requests, of which nothing is promised. `moved` is the larger of V
@@ -105,9 +105,9 @@ def attack(
     start: Floats | None = None,
     bar: Bar = quiet,
 ) -> Attack:
-    """Attack a log and judge what was found; `rounding` is the sum of what is stated for its steps.
+    """Attack a log and judge the result; `rounding` is the sum of the stated roundings of its steps.
 
-    `truth` are the requests of all steps, where they are known.
+    `truth` has the requests of all steps, if known.
     """
     rules, private = _known(promise, seen), np.array([step.private for step in seen])
     with bar(2 * len(seen)) as advance:
@@ -139,12 +139,12 @@ def attack(
 
 
 def recorded_view(chain: Chain, line: LawLine, query: Query, before: View | None, sensitive: Sequence[int]) -> View:
-    """What a query says by a recorded law of the promise `past`; `before` is the view of the step before, if OFF."""
+    """The view of a query by a recorded law of the promise `past`; `before` is the last step's view, if OFF."""
     return law_step(chain, line, None if before is None else before.contexts, sensitive).view(query)
 
 
 def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[Seen]:
-    """What a server sees of a client that asks openly for the same requests whenever privacy is OFF."""
+    """The steps of a naive client, which asks openly for the same requests whenever OFF."""
     client, full = Naive(n), tuple(range(n))
     on, off = client.on(), client.off(client.on(), full)
     steps = zip(private, truth, strict=True)

@@ -1,9 +1,9 @@
-"""What a server concludes from queries: forward-backward over the client's context and the states of habits.
+"""The server's inference from queries: forward-backward over the client's context and the states of habits.
 
-Requests follow the habits that the server believes in; the client has a chain of its own. Whoever knows the state of
-both, as the union of their states tells it, knows what either remembers. How a client asks depends on its context, its
-request and, with the promise `both`, its next request (`onoff.audit.clients`). So (context, state) is a Markov chain
-with the queries as observations, and forward-backward over it is exact:
+The server believes that requests follow its own habits; the client has another chain. States here are the union of
+both chains' states, so a state holds all requests that either remembers. The client's query depends on its context,
+its request and, with the promise `both`, its next request (`onoff.audit.clients`). So (context, state) is a Markov
+chain with the queries as observations, and forward-backward over it is exact:
 
     M[c, z]  ~ p(context c, state z after the request X_t | Q_0..Q_{t-1})    going forward
     N[c, z]  ~ p(Q_t, Q_{t+1}, .. | context c, state z)                      going back
@@ -38,8 +38,8 @@ Part = tuple[int, Any, Any]  # a next request, the states that it leads to, and 
 class View:
     """What one query says: chances[c, x, y] = p(query | context, request, next), axes of length 1 do not matter.
 
-    There are so many `contexts` at this step. A client that was in context b at the step before, and whose habits were
-    in state s after its request, is in comes[b, s] now; without `comes` all clients are in context 0.
+    The step has `contexts` contexts. A client in context b at the last step, with the state s of its habits after the
+    request there, is in comes[b, s] now; without `comes` all clients are in context 0.
     """
 
     chances: Floats
@@ -87,7 +87,7 @@ def infer(
     client: Chain | None = None,
     start: Floats | None = None,
 ) -> Beliefs:
-    """What a server believes that knows these habits and saw view(t) at each of so many `steps`.
+    """Compute the beliefs of a server with these habits that saw view(t) at each of the `steps`.
 
     `client` is the chain whose states views speak of, if it is another one; `start` the law of X_0. `view` and
     `advance` are called twice for each step.
@@ -185,7 +185,7 @@ def _model(habits: Chain, client: Chain) -> _Model:
 
 
 class _Pass:
-    """One way forward over the views, of which a state is kept every BLOCK steps, and one way back.
+    """One pass forward over the views, which stores a state every BLOCK steps, and one back.
 
     A state is M[layer, c, z]. Layer 0 is all of it; layer 1, if there are sensitive sources, the part in which none
     of them was asked for at an earlier step.

@@ -1,6 +1,6 @@
-"""Clients as the server knows them: the rules by which they ask, which are public.
+"""Clients as the server knows them: the public rules by which they draw queries.
 
-Secret are three things at a step: the client's *context*, the request X_t and, with the promise `both`, the next
+A step has three secrets: the client's *context*, the request X_t and, with the promise `both`, the next
 request X_{t+1}. The context is all that a client remembers of earlier requests. So a client is, at each step,
 
     how it asks        p(Q_t = q | context, X_t, X_{t+1}), in whole numbers                       `Step.encoder`
@@ -41,7 +41,7 @@ KEPT = 2**28  # bytes of encoders that are kept
 
 
 class TooLarge(OnoffError):
-    """There is too much to write down or to enumerate."""
+    """Too much to write down or to enumerate."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
-"""All streams of a client, walked through in its own state machine, and what a view tells about a secret.
+"""All streams of a client, run through its own state machine, and what a view tells about a secret.
 
-Kept is Pr[queries, hidden, context, state] in integers, units of 2^-512. The state is the reader's: of a Markov chain
-the request. Every operation rounds down, so what is missing from the sum 1 is the whole error. A joint law is an array
-of such integers (`onoff.model.measures`).
+The walk computes Pr[queries, hidden, context, state] in integers, units of 2^-512. The state is the reader's: of a
+Markov chain the request. Every operation rounds down, so 1 minus the sum is the whole error. A joint law is an array of
+such integers (`onoff.model.measures`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def joint_law(parts: Sequence[Part], secret: Callable[[Label], object]) -> Joint
 def walk(
     chain: Chain, known: Sequence[int], client: Client, start: Floats, steps: int, keep: Keep, after: After
 ) -> Iterator[list[Part]]:
-    """Let everybody ask, step by step, and divide those with one view by what they ask for.
+    """Run all readers step by step, and divide those with one view by their next query.
 
     `known[z]` is the state of the client's own habits in state z of the chain. `keep(hidden, state, private)` adds a
     step to what is hidden, or leaves it out; `after(step, query, t)` is the step that follows a query of step t.

@@ -1,8 +1,8 @@
-"""What the client drew from, as exhibits: laws that it recorded, laws that its code makes again, and plans.
+"""The laws of the client's draws, as exhibits: recorded laws, laws that its code makes again, and plans.
 
-Nothing here is believed: `replay` checks that each law keeps the promise, and that the draw follows it. The journal
-keeps the digest of every law. A recorded law with another digest is wrong; one that was made again with another digest
-was made on another machine or by another version, and is left out.
+The audit believes none of them: `replay` checks that each law keeps the promise, and that the draw follows it. The
+journal keeps the digest of every law. A recorded law with another digest is wrong. A remade law with another digest
+comes from another machine or version, and is left out.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine
 def read_laws(file: Path, stream: str, chain: Chain) -> Iterator[LawLine]:
     """Read the laws of one stream from a record, step by step and without keeping them; the last of a step counts.
 
-    A client that was killed before it began a step records its law again. Half a line, which a crash has left, is
-    passed over: what it recorded must be in another line.
+    A client that was killed before it began a step records its law again. Half a line, left by a crash, is passed over:
+    its law must be in another line.
     """
     kept = None
     for number, data in json_lines(file):

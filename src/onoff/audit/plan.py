@@ -2,12 +2,16 @@
 
 The plan object is an exhibit: it is asked for sets, masses, encoders, roundings and draws, and believed in nothing. In
 integers and from scratch are checked the law and the encoder of every context (privacy: `law` and `rows`), what `draw`
-does with given random numbers, and the cost. What the file says of all schemes is believed to the planner's own proof
-(`optimality`).
+does with given random numbers, and the cost.
+
+What the file says of all schemes is no privacy. The lower bound of a table rests on multipliers in its file: the
+planner's own code says what they prove (`onoff.schemes.certificate`). The cost of a race is an estimate, and is tested.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,13 +22,15 @@ from itertools import accumulate, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onoff.audit import optimality
+import numpy as np
+
+from onoff.audit.files import readable, source_set, whole
 from onoff.audit.law import COARSE, Finding, Law, Pairs, check_encoder, check_law
-from onoff.audit.optimality import RaceCost
 from onoff.audit.races import Race
 from onoff.audit.replay import check_draw
 from onoff.audit.rows import Walk
 from onoff.errors import ContextError, OnoffError
+from onoff.files import reading
 from onoff.model.bounds import up
 from onoff.types import Bar, Query, RandBelow, Units, quiet
 
@@ -35,6 +41,11 @@ DRAWS = 20_000
 MOST_WORK = 2**29  # products of integers for the walks of a lag: a minute or two
 TRIED = 4  # numbers for one request in one context
 REPLAYED = 4 * 10**9  # products: so many that the clocks of races are run again for seconds
+NEAR = 1e-12  # a share of a lower bound: floats may differ in last digits
+RATE = 1e-6  # how often a true statement about a race's cost is called false
+LIMIT = 4.8917  # a normal variable lies beyond +-LIMIT with probability RATE
+FEW = 300  # draws behind a stated cost
+WIDE = 3  # times the width that FEW draws give: no interval is as wide
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ def audit_plan(
     of the lower bound. A race is what a new client uses at every lag: it is always drawn at the next one, too.
     """
     try:
-        plan, certificate = load(file), optimality.read_certificate(file, chain.n)
+        plan, certificate = load(file), read_certificate(file, chain.n)
         if plan.chain != chain:
             raise OnoffError(f"it is for the chain {plan.chain.fingerprint}, not for {chain.fingerprint}")
         law = Law(plan.sets, plan.masses) if callable(getattr(plan, "encoder", None)) else None
@@ -105,7 +116,7 @@ def audit_plan(
     if law is not None and (fault := check_law(law, chain.n)) is not None:
         return PlanAudit(str(file), (fault,), plan)
     stated, proved = certificate["bound"], plan.prove(certificate, seconds)
-    findings = [*optimality.check_bound(stated, proved, law)]
+    findings = [*check_bound(stated, proved, law)]
     checks: list[LagCheck] = []
     cost = estimate = None
     try:
@@ -231,8 +242,8 @@ def _check_race(
             if wrong is not None and wrong.rule == "draw":
                 findings.append(replace(wrong, message=f"for the request {request} {wrong.message}"))
             advance()
-    estimate = optimality.estimate_cost(sizes, n)
-    findings += optimality.check_race_cost(estimate, plan.cost, plan.interval, proved)
+    estimate = estimate_cost(sizes, n)
+    findings += check_race_cost(estimate, plan.cost, plan.interval, proved)
     return estimate
 
 
@@ -250,3 +261,66 @@ def _draw(plan: Any, request: int, context: tuple[int, int, int], randbelow: Ran
 
 def _pick(weights: Sequence[int], randbelow: RandBelow) -> int:
     return bisect_right(list(accumulate(weights)), randbelow(sum(weights)))
+
+
+# What a plan says about costs: nothing of a verdict on privacy rests on it
+
+
+def read_certificate(file: Path, n: int) -> dict[str, Any]:
+    """Read what a plan file states of all schemes. Its loader believes it only if the plan has the user's seal."""
+    with reading(file), readable(f"{file}: what it states of all schemes cannot be read"):
+        data = json.loads(file.read_bytes())
+        found = data.get("certificate") or {"kind": "outer", "bound": data["lower_bound"], "cuts": [], "weights": []}
+        cuts = [source_set(cut, n) for cut in found["cuts"]]
+        weights = [whole(weight, 2**62 + 1) for weight in found["weights"]]
+        number = {"outer": 0, "cuts": len(cuts), "sizes": n}[found["kind"]]
+        if len(weights) != number or not math.isfinite(found["bound"]):
+            raise ValueError(f"{len(weights)} weights prove a bound of {found['bound']!r} by {found['kind']}")
+        return {**found, "cuts": cuts, "weights": weights}
+
+
+def check_bound(stated: float, proved: float, law: Law | None) -> Iterator[Finding]:
+    """Compare the stated lower bound with what is proved, and the cost of a table with the bound.
+
+    Rounding may move 4 n units of a law, so it may cost less than the bound by that share.
+    """
+    if not 0 < stated <= proved * (1 + NEAR):
+        yield Finding("bound", f"a lower bound of {stated!r} is stated, {proved!r} is proved", amount=stated - proved)
+    if law is not None:
+        short, n = Fraction(stated) - law.cost, len(law.sets[-1])
+        if short > Fraction(stated) * 4 * n / law.denominator:
+            message = f"the law costs {up(law.cost)!r}, less than the lower bound {stated!r} for all schemes"
+            yield Finding("cost", message, amount=up(short))
+
+
+@dataclass(frozen=True)
+class RaceCost:
+    """The mean size of fresh draws of a race, its standard error, and the error of a mean of FEW draws (`behind`)."""
+
+    mean: float
+    error: float
+    behind: float
+
+
+def estimate_cost(sizes: Sequence[int], n: int) -> RaceCost:
+    """Estimate the cost of a race from the sizes of its queries.
+
+    `behind` says how far a statement from FEW draws may lie off, so nothing that is stated enters it. Large queries
+    that are too rare to be seen here, all of a chance below ln(1 / RATE) / (number of draws), may have been seen there:
+    they are allowed for.
+    """
+    mean, deviation, count = float(np.mean(sizes)), float(np.std(sizes, ddof=1)), len(sizes)
+    unseen = (n - 1) * math.sqrt(-math.log(RATE) / count)
+    return RaceCost(mean, deviation / math.sqrt(count), math.hypot(deviation, unseen) / math.sqrt(FEW))
+
+
+def check_race_cost(found: RaceCost, cost: float, interval: tuple[float, float], proved: float) -> Iterator[Finding]:
+    """Find what speaks against the stated cost and interval, at the error rate RATE."""
+    fresh = f"fresh draws have the mean {found.mean:.4f} ± {found.error:.4f} (error rate {RATE:g})"
+    half, fair = max(interval[1] - cost, cost - interval[0]), 1.96 * found.behind
+    if abs(found.mean - cost) > LIMIT * math.hypot(found.error, found.behind):
+        yield Finding("race cost", f"the cost {cost:.4f} is stated; {fresh}", amount=abs(cost - found.mean))
+    if half > WIDE * fair:
+        yield Finding("race interval", f"the cost is stated ± {half:.4f}; {FEW} draws give ± {fair:.4f}")
+    if cost + LIMIT * found.behind < proved:
+        yield Finding("race bound", f"the cost {cost:.4f} is stated, less than {proved!r}, proved for all")

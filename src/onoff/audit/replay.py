@@ -1,4 +1,4 @@
-"""Every step of a journal made again: law, rules, draw, log.
+"""Replay of every step of a journal: law, rules, draw, log.
 
     law      the encoder in the context of the step keeps the promise (`law`) for the referee's own rows (`rows`)
     rules    status, lag, context, announced request, plan and versions follow from requests and statuses (`rules`)
@@ -8,8 +8,8 @@
 
 The journal's requests and numbers are believed. A client that forges both alike, so that they explain its queries, is
 not found; whoever can forge numbers can forge requests, which every audit believes. That numbers are random is
-believed, too (`numbers` looks for signs that they are not). A step that cannot be made again, because its law, its
-plan, its numbers or its request are missing, is *not checked*, which is not a finding.
+believed, too (`numbers` looks for signs that they are not). A step without its law, plan, numbers or request cannot be
+made again: it is *not checked*, which is not a finding.
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ def replay(
 ) -> Replay:
     """Make every step of a journal again, and compare it with the lines of its stream in the server's log.
 
-    `laws` are what the OFF steps were drawn from, in their order. If another stream of the client had `begun` before,
-    this one had to begin with one full set more. `watch` is called after each step, with what it was drawn from if it
-    was drawn rightly.
+    `laws` are the laws of the OFF steps, in order. If the client had `begun` another stream before, this one had to
+    begin with one full set more. `replay` calls `watch` after each step, with its law if the draw was right.
     """
     found, steps, held, seen = Replay(), journal.steps, Held(), Seen(lines)
     served, found.findings = serve(chain, journal)
@@ -124,7 +123,7 @@ class _Draws:
                 self._pasts.chain = then.chain
 
     def _ask_for_all(self, due: Due, then: Served) -> None:
-        """After a full set readers are where any request leads; after as many as the memory is deep that is known."""
+        """Move readers by any request; after as many full sets as the memory is deep, requests tell the state."""
         chain, pasts, self._pasts, self._full_sets = then.chain, self._pasts, None, self._full_sets + 1
         states = np.arange(len(chain.P)) if pasts is None else pasts.states
         for _ in range(chain.depth if pasts is None else 1):
@@ -139,7 +138,7 @@ class _Draws:
         return None if state is None else -1 - state
 
     def _check_both(self, step: Step, due: Due, line: LawLine | None) -> Iterator[Finding]:
-        """A step of the promise `both`, drawn from a plan in the context (last, next)."""
+        """Check a step of `both`, drawn from a plan in the context (last, next)."""
         name, last, next = PlanName.parse(step.plan), due.last, step.next
         if name is None or not 0 < name.lag <= due.lag:
             yield Finding("plan", f"used {step.plan!r} at lag {due.lag}, which it does not serve")
@@ -173,7 +172,7 @@ class _Draws:
             self._found.rounding += 0.0 if isinstance(off, Finding) else float(off)
 
     def _check_past(self, step: Step, line: LawLine, pasts: Pasts | None, chain: Recorded) -> Iterator[Finding]:
-        """A step of the promise `past`, drawn from its law in the reader's context, if that is known."""
+        """Check a step of `past`, drawn from its law in the reader's context, if that is known."""
         context = None if self._origin is None else home(self._origin, line.place, line.joined)
         yield from self._check_line(step, line, context, self._check_readers(step, line, pasts))
         if step.request is None and self._sensitive:

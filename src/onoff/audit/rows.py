@@ -1,12 +1,12 @@
-"""What the request may be in every context: the rows that encoders are compared with.
+"""Probabilities of the request in every context: rows to compare encoders with.
 
 Promise `both`: p(x | last, next) is proportional to P^lag[last, x] P[x, next]. Floats are whole multiples of powers of
 two, so P = A / 2^s with integers A, and the weights A^lag[last, x] A[x, next] are integers (`Walk`).
 
 Promise `past`: b(z) = p(the reader's state is z | last hidden state, Q_0..Q_{t-1}), plain Bayes in floats (`Pasts`).
 The row is sum_z b(z) P[z, x]. Of a Markov chain the state is the last request. Everything is a sum of products of
-non-negative numbers: computed laws are the exact ones times factors whose largest and smallest have a ratio of e^spread
-at most, and only the roundings of single entries add to the spread.
+non-negative numbers. So a computed law is the exact one times factors, of which the largest is at most e^spread times
+the smallest, and only the roundings of entries add to the spread.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Pasts:
         return np.flatnonzero(np.any([belief.chances > 0 for belief in self._beliefs.values()], axis=0))
 
     def _ways(self, belief: Belief) -> tuple[Units, Units, Floats]:
-        """How open readers may go on: from which states, by which requests, and with which chances."""
+        """The next moves of open readers: from which states, by which requests, with which chances."""
         states, requests = np.nonzero((belief.chances > 0)[:, None] & (self.chain.P > 0) & self._open)
         return states, requests, np.maximum(belief.chances[states] * self.chain.P[states, requests], TINY)
 
@@ -138,8 +138,8 @@ class Pasts:
         """The total variation in one context, or what is wrong.
 
         Beliefs that come to share a context must be near each other. Their readers then count as readers of the first:
-        that changes the joint law of all that is hidden and all queries by no more than the distance of the beliefs,
-        given that the request is open.
+        given an open request, this changes the joint law of all that is hidden and all queries by at most the distance
+        of the beliefs.
         """
         if units is None:
             return Finding("context", f"some readers are in the context {context}, which has no encoder")
@@ -158,7 +158,7 @@ class Pasts:
         return [int(weight) + (weight > 0) for weight in np.ldexp(law / law.sum(), 62).tolist()]
 
     def move(self, position: int, tables: Mapping[int, Units]) -> None:
-        """Move on by the set at this position; readers of possible sensitive sources join.
+        """Update beliefs by the set at this position; add readers of sensitive sources.
 
             b(y) <- sum of b(z) P[z, x] w(q | x) over the z and x with step[z, x] = y, normalised
 

@@ -1,4 +1,4 @@
-"""What the rules of the client ask of every step, recomputed from requests and asked statuses alone.
+"""The duties of every step by the rules of the client, from requests and asked statuses alone.
 
 A step asks for everything if it was asked ON, if it must announce the next request and has none (promise `both`), or
 while no step has counted as ON. As many full sets as the memory of the habits is deep make the first one. A new journal
@@ -27,7 +27,7 @@ OUTSIDE = Finding(UNCHECKED, "the log begins after it or ends before it")
 
 
 class Due(NamedTuple):
-    """What the rules ask of a step."""
+    """The duties of one step."""
 
     lag: int  # 0 for a full set
     last: int | None  # the newest request before it that counted as ON
@@ -82,7 +82,7 @@ def check_step(
 
 
 class PlanRule:
-    """At a lag the plan only ever changes to a cheaper one: what is at hand gets better, whatever is asked.
+    """At a lag the plan only ever changes to a cheaper one: plans get better, whatever is asked.
 
     The cost of a table is that of its law. The cost of a race is what the journal notes, and races count with more than
     that, so no plan is called dearer than a race.
@@ -106,7 +106,7 @@ class PlanRule:
 
 
 class Held:
-    """What the client holds of earlier answers, worked out from `received`: by source the version and its size."""
+    """The messages that the client holds, worked out from `received`: by source the version and its size."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[str, int]] = {}
@@ -119,7 +119,7 @@ class Held:
     def answer(self, step: Step) -> None:
         """Take in the answer of a step: members that arrived replace what was held of them.
 
-        Then, in the order of size and of equal ones in that of their numbers, members stay while the limit has room.
+        Then members stay while the limit has room: the smallest first, of equal ones the first number.
         """
         for source, version, size in step.received or ():
             self._held.pop(source, None)
@@ -139,7 +139,7 @@ class Seen:
             self._lines.setdefault(line.step, []).append(line)
 
     def check(self, step: Step, held: Held) -> Iterator[Finding]:
-        """One step: every sending has the set in the server's order and the versions that are held, and is counted."""
+        """Check one step: every sending is counted, and has the set in the server's order and the held versions."""
         lines, due = self._lines.get(step.step, []), held.rounds(step.query)
         if not lines and step.received is not None:
             inside = min(self._lines) < step.step < max(self._lines)

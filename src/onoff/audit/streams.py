@@ -1,14 +1,14 @@
 """Whole streams: what all queries of a client tell about what must stay hidden, at every step t.
 
-Promise `both`, hidden are the requests made ON up to t and all requests after t, X_B. Shown is I(X_B; Q_1..Q_t); by the
-Markov property the future counts only through X_{t+1}. Promise `past`, hidden up to t are G_t: the reader's state after
-each request that was made ON or is sensitive (of a Markov chain the request), and of the others that they were open.
-Shown is I(G_t; Q_t | Q_1..Q_{t-1}). Nobody promises that the queries *before* a hidden request tell nothing about it
-(`onoff.audit.people` measures that). States are those of the chain that the client was made for.
+Promise `both` hides X_B, the requests made ON up to t and all requests after t. The audit computes I(X_B; Q_1..Q_t); by
+the Markov property the future counts only through X_{t+1}. Promise `past` hides G_t: the reader's state after each
+request up to t that was made ON or is sensitive, and "open" for each other one. The audit computes
+I(G_t; Q_t | Q_1..Q_{t-1}). Nobody promises that the queries *before* a hidden request tell nothing about it
+(`onoff.audit.people` measures that). States are those of the client's own chain.
 
-Enumeration. All streams are walked through in integers (`onoff.audit.enumeration`).
+Enumeration. All streams are run in integers (`onoff.audit.enumeration`).
 
-Bound. Where streams are too many: if in every context of every step s the law of the query is within d_s of one fixed
+Bound. If streams are too many: if in every context of every step s the law of the query is within d_s of one fixed
 law (total variation), the stream is within d = d_1 + ... + d_t of one whose queries are
 independent of what is hidden, and tells h(d) + d log2 |hidden| bits at most, for d <= 1/2. With the promise `both`, d_s
 is computed from all encoders of the lag. A client of `past` makes other laws after other queries, which are too many
@@ -67,7 +67,7 @@ class Told:
 class StreamAudit:
     """What the streams of a client tell, by `method`; `holds` is None for a client that promises nothing.
 
-    `misfit` bounds what is found if requests follow another chain.
+    `misfit` bounds the result if requests follow another chain.
     """
 
     client: str
@@ -192,7 +192,7 @@ class _Setting:
 
 
 def _judged(setting: _Setting, method: str, steps: Sequence[Told], findings: Sequence[Finding] = ()) -> StreamAudit:
-    """Hold what was found against what the client states, or against the misfit if requests follow another chain."""
+    """Compare the result with the client's statement, or with the misfit if requests follow another chain."""
     client, both, bounds = setting.client, setting.promise == "both", None
     if setting.follows is setting.used:
         factor, slack = 1 if method == BOUND else 2, 0.0 if both else SLACK

@@ -12,8 +12,7 @@ step, with what is secret, is `onoff.client.protocol`. `PublicState` has the row
     context = state.context(request, context, private=False)
 """
 
-from onoff.past.habits import Habits
-from onoff.past.public import PublicState
+from onoff.past.habits import Habits, PublicState
 from onoff.past.state import PastState, Step
 
 __all__ = ["Habits", "PastState", "PublicState", "Step"]

@@ -23,8 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from onoff.errors import StoreError, WireError
 from onoff.server.frames import Board
-from onoff.server.limits import read_body, send_answer
-from onoff.server.problems import Problem, problem_of, unavailable
+from onoff.server.limits import Problem, problem_of, read_body, send_answer, unavailable
 from onoff.server.store import open_store
 from onoff.server.store.streams import open_streams
 from onoff.server.tokens import matches

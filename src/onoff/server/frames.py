@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from onoff.errors import StoreError
-from onoff.server.problems import log, unavailable
+from onoff.server.limits import log, unavailable
 from onoff.server.store import START, Point, Store
 from onoff.wire import Frame, Unchanged
 

@@ -3,24 +3,28 @@
 uvicorn itself bounds only idle connections and unsent bytes (64 KiB of an answer): a request that never arrives whole,
 an endless head, or more connections than the process may have files would hold places and memory for ever. `Connection`
 stands between the socket and uvicorn's protocol, of which it uses the methods of `asyncio.Protocol` alone, and
-`through_connections` between uvicorn and the application.
+`through_connections` between uvicorn and the application. A refusal is a `Problem`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import resource
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from http import HTTPStatus
 from typing import Any, cast
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from onoff.errors import OnoffError
-from onoff.server.problems import Problem
+from onoff.errors import OnoffError, StoreError, WireError
+from onoff.files import told
 
 CONNECTIONS = 4096  # of each process
 REQUEST_SECONDS = 10.0  # in which a request must arrive, with its body
@@ -46,6 +50,9 @@ PART = 32 * 1024
 # An answer may take this long, and a second more for each so many bytes.
 SECONDS = 30.0
 BYTES_PER_SECOND = 128 * 1024
+
+# Bytes that cannot be read are 400, and values that cannot be meant 422. The catalogue is a conflict of two states.
+_STATUS = {"broken-json": 400, "other-catalogue": 409, "message-too-long": 413}
 
 log = logging.getLogger("onoff.server")
 
@@ -275,3 +282,52 @@ def parts(frames: Iterable[bytes], size: int) -> Iterator[bytes]:
                 part.clear()
     if part:
         yield bytes(part)
+
+
+# Every refusal is a problem document (RFC 9457): a fixed type, a status, and a sentence that says what to do
+
+
+class Problem(Exception):
+    """A refusal on purpose. `reason` names its kind, in the document's type and in the metrics."""
+
+    def __init__(self, status: int, reason: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.reason, self.detail, self.headers = status, reason, detail, dict(headers or {})
+
+    def response(self) -> Response:
+        """The problem document."""
+        document = {
+            "type": f"urn:onoff:problem:{self.reason}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        # ASCII only: a detail may quote what the sender wrote, also half a surrogate pair.
+        body = json.dumps(document).encode("ascii")
+        headers = {"Cache-Control": "no-store", **self.headers}
+        return Response(body, self.status, headers, media_type="application/problem+json")
+
+
+def unavailable(error: StoreError | OSError, reason: str = "store-unavailable") -> Problem:
+    """503: the same request may succeed in a moment. The cause is for the operator's log, not for strangers."""
+    log.warning("%s: %s", reason, told(error) if isinstance(error, OSError) else error)
+    detail = "The messages cannot be reached or kept at the moment; try again in a while."
+    return Problem(503, reason, detail, {"Retry-After": "1"})
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem that an exception is for the sender of the request. Mistakes of our own are logged."""
+    match error:
+        case Problem():
+            return error
+        case WireError():
+            return Problem(_STATUS.get(error.reason, 422), error.reason, str(error))
+        case HTTPException(status_code=404):
+            return Problem(404, "no-such-path", "There is nothing at this path.")
+        case HTTPException(status_code=405):
+            return Problem(405, "wrong-method", "This path does not take this method.", error.headers)
+        case ClientDisconnect():
+            return Problem(400, "sender-gone", "The body ended early.")  # counted; nobody reads it
+        case _:
+            log.error("a request was not answered", exc_info=error)
+            return Problem(500, "internal-error", "The server made a mistake; its log has the details.")

@@ -24,8 +24,7 @@ from onoff.apps.page.state import Page
 from onoff.apps.proxy.guard import refusal
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
-from onoff.server.limits import read_body
-from onoff.server.problems import Problem
+from onoff.server.limits import Problem, read_body
 from onoff.server.run import reserved, served, stop_event, url_of
 
 HOST = "127.0.0.1"  # and nothing else: the page shows what nobody else may see

@@ -22,8 +22,7 @@ from onoff.client.message import Message
 from onoff.client.queue import RequestQueue
 from onoff.client.status import account
 from onoff.errors import JournalError, OnoffError
-from onoff.server.limits import connection_limit, read_body
-from onoff.server.problems import Problem
+from onoff.server.limits import Problem, connection_limit, read_body
 from onoff.server.run import reserved, served, stop_event, url_of
 
 log = logging.getLogger("onoff.proxy")

@@ -87,7 +87,7 @@ def _is_foreign(file: Path, chain: Chain) -> bool:
 
 def _certificate(audit: PlanAudit, chain: Chain) -> Iterator[str]:
     """Say in words, line by line, what was verified and what is wrong."""
-    from onoff.audit.optimality import RATE
+    from onoff.audit.plan import RATE
     from onoff.model.bounds import up
 
     plan, low = audit.plan, audit.proved

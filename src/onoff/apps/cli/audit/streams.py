@@ -48,7 +48,6 @@ def streams(
     true_chain: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What if requests follow this chain, and not CHAIN?")
     ] = None,
-    uniform: Annotated[bool, typer.Option("--uniform", help="Start anywhere, not in the stationary law.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compute what all queries of a client tell about what must stay hidden, at every step, for each scheme.
@@ -80,10 +79,7 @@ def streams(
     found = []
     for client in clients:
         try:
-            one = audit_streams(
-                loaded, parsed, client, promise, hidden,
-                true=true, uniform=uniform, progress=progress,
-            )  # fmt: skip
+            one = audit_streams(loaded, parsed, client, promise, hidden, true=true, progress=progress)
         except TooLarge as error:
             if client.promises:
                 raise
@@ -96,7 +92,6 @@ def streams(
         print_json(found)
     else:
         _print_told(found)
-        print(_first_request(loaded if true is None else true, uniform))
     if any(one.holds is False for one in found):
         raise typer.Exit(FOUND)
 
@@ -161,13 +156,6 @@ def _read_plan(file: Path, chain: Chain) -> Plan:
 
 
 # Tables and words
-
-
-def _first_request(chain: Chain, uniform: bool) -> str:
-    from onoff.model.requests import start_law
-
-    alike = len(set(start_law(chain, uniform).tolist())) == 1
-    return "the first request may be anything, all alike" if alike else "the first request follows the stationary law"
 
 
 def bits(value: float) -> str:
