@@ -24,7 +24,6 @@ from onoff.schemes.realise import (
     Short,
     Survey,
     finish,
-    fix,
     realise,
     rows_of,
     short_rows,
@@ -98,14 +97,16 @@ def _exchanged(rows: Rows, seen: Survey, deadline: float) -> Law:
         try:
             cells.settle(deadline)
             member, mass = cells.law()
-            repair = start(rows, member, mass, seen)
+            repair = start(rows, member, mass, seen, deadline)
             short = short_rows(rows, repair.law, seen, deadline)
             again = np.array(list(rows_of(rows, seen, _worst(short)))).reshape(-1, rows.n)
             if left and len(short) * np.count_nonzero(member) > LONG:
                 cells.add(again)
                 continue
-            fix(repair, seen.hard[:FIRST], deadline)  # the hardest first: what mends them mends most of the others
-            fix(repair, rows_of(rows, seen, short), deadline)
+            for row in seen.hard[:FIRST]:  # the hardest first: what mends them mends most of the others
+                repair.fix(row)
+            for row in rows_of(rows, seen, short):
+                repair.fix(row)
             law = finish(rows, repair.law, units_of(seen.cover))
         except TimeoutError:
             if best is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache, partial
 from math import ceil, inf, isinf
@@ -84,24 +84,19 @@ def realise(rows: Rows, member: Member, mass: Floats, seen: Survey | None = None
     the deadline passes before every context was checked.
     """
     seen = seen or survey(rows, 0.0, deadline)
-    repair = start(rows, member, mass, seen)
-    fix(repair, seen.hard[:FIRST], deadline)
-    fix(repair, rows_of(rows, seen, short_rows(rows, repair.law, seen, deadline)), deadline)
+    repair = start(rows, member, mass, seen, deadline)
+    for row in seen.hard[:FIRST]:
+        repair.fix(row)
+    for row in rows_of(rows, seen, short_rows(rows, repair.law, seen, deadline)):
+        repair.fix(row)
     return finish(rows, repair.law, units_of(seen.cover))
 
 
-def start(rows: Rows, member: Member, mass: Floats, seen: Survey) -> Repair:
+def start(rows: Rows, member: Member, mass: Floats, seen: Survey, deadline: float) -> Repair:
     """The base law with the slack, before repair."""
     slack = units_of(seen.slack)
     base = quantise(member, mass, DENOMINATOR - rows.n - slack - units_of(seen.cover))
-    return Repair(with_full_set(base, slack))
-
-
-def fix(repair: Repair, some: Iterable[Floats], deadline: float) -> None:
-    """Repair the law in these contexts."""
-    for row in some:
-        in_time(deadline)
-        repair.fix(row)
+    return Repair(with_full_set(base, slack), deadline)
 
 
 def short_rows(rows: Rows, law: Law, seen: Survey, deadline: float) -> list[Short]:
