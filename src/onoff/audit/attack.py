@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from onoff.audit.bayes import NOTHING, Beliefs, View, hidden_part, infer
 from onoff.audit.clients import Naive, Step, law_step
 from onoff.errors import OnoffError
-from onoff.model.measures import divergence
+from onoff.model.measures import accuracy, divergence
 from onoff.types import Bar, Floats, Mask, Query, quiet
 
 if TYPE_CHECKING:
@@ -189,5 +189,5 @@ def _gain(
     if truth is None:
         return Gain(len(bits), float(np.mean(bits)), max(bits))
     values = of(np.eye(reference.shape[1])[truth[which]]).argmax(axis=1)
-    guessed = (float((rows.argmax(axis=1) == values).mean()) for rows in (earlier, after))
+    guessed = (accuracy(rows, values) for rows in (earlier, after))
     return Gain(len(bits), float(np.mean(bits)), max(bits), *guessed)

@@ -64,7 +64,7 @@ class HabitsStatus:
     def words(self, journal: str | Path) -> str:
         """Explain the stage, and what to do next."""
         again = (
-            "to learn anew, add `--relearn` once to `onoff proxy`, or to "
+            "to learn anew, add `--relearn` (in Python relearn=True) once to `onoff proxy`, or to "
             f"`onoff get --journal {shlex.quote(str(journal))}`: "
             "what is learned then tells a little about the request that was private last"
         )

@@ -18,6 +18,7 @@ from onoff.types import Floats
 
 Joint = NDArray[Any]  # of Python integers
 LN2 = float(np.log(2.0))
+TIE = 1e-9  # beliefs that differ by less are equal: what is between them is rounding
 NEAR = 0.01  # below this, phi is a series
 BLOCK = 1 << 16  # pairs that are looked at together: bounds the memory
 
@@ -26,6 +27,14 @@ def divergence(belief: Floats, before: Floats) -> float:
     """sum of b log2(b / a) in bits, without cancellation: the terms a phi(b / a - 1), each of which is not negative."""
     used = before > 0
     return float(np.sum(before[used] * phi(belief[used] / before[used] - 1)) / LN2)
+
+
+def accuracy(beliefs: Floats, truth: NDArray[np.intp]) -> float:
+    """The share of requests that the likeliest source guesses right; of k equally likely ones each counts 1/k."""
+    if not len(truth):
+        return 0.0
+    likeliest = beliefs >= beliefs.max(axis=1, keepdims=True) - TIE
+    return float(np.mean(likeliest[np.arange(len(truth)), truth] / likeliest.sum(axis=1)))
 
 
 def phi(r: Floats) -> Floats:

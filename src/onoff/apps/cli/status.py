@@ -46,7 +46,7 @@ def status(
         journal = path = Setup.load(default_directory()).journal
     found = status_of(path, chain, plans)
     following = None
-    if found.stated is not None:
+    if found.stated is not None and (found.habits is None or found.journal.sensitive):  # where no fuse tests the chain
         following = follows(found.stated, read_journal_requests(path, found.stated).indices)
     if as_json:
         print_json(status_data(found, following))
@@ -60,8 +60,8 @@ def status_data(found: Status, following: Following | None) -> dict[str, object]
     `lag` counts steps since privacy was last ON, None before a request has counted as ON; `full` requests more ask for
     everything, whatever is said. `next` is what the next request costs in messages, ON and OFF, and the least that any
     law needs. `keep` says for how many steps or days requests are kept, None for ever. `habits` says how the chain came
-    about (`onoff.client.habits.HabitsStatus`). `refuted` says that the requests do not follow a chain that was stated,
-    `following` why.
+    about (`onoff.client.habits.HabitsStatus`). `refuted` says that the requests do not follow the chain, if it has no
+    fuse; `following` says why.
     """
     state, names = found.journal.state, found.chain.names
     after, pending = state.answered, state.pending

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onoff.audit.bayes import Beliefs, View, hidden_part, infer
 from onoff.audit.clients import Client, Decoys, Everything, Naive, Step
@@ -23,13 +22,12 @@ from onoff.audit.log import Exhibits, audit_log
 from onoff.client.status import account
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.model.chain import Chain
-from onoff.model.measures import divergence
+from onoff.model.measures import accuracy, divergence
 from onoff.past import PastState
 from onoff.plans.store import PlanStore
 from onoff.types import Floats, Query
 
 DECOYS = 3  # others that a client with decoys asks for
-TIE = 1e-9  # beliefs that differ by less are equal: what is between them is rounding
 
 
 @dataclass
@@ -129,17 +127,11 @@ class Stream:
             promise=self.promise,
             messages=self.messages / len(truth),
             bytes=self.bytes / len(truth),
-            guessed_before=_accuracy(before, x),
-            guessed=_accuracy(after, x),
+            guessed_before=accuracy(before, x),
+            guessed=accuracy(after, x),
             bits_before=_mean(first),
             bits=_mean(then),
         )
-
-
-def _accuracy(beliefs: Floats, x: NDArray[np.intp]) -> float:
-    """The share of requests that the likeliest source guesses right; of k equally likely ones each counts 1/k."""
-    likeliest = beliefs >= beliefs.max(axis=1, keepdims=True) - TIE
-    return _mean(likeliest[np.arange(len(x)), x] / likeliest.sum(axis=1))
 
 
 def _mean(values: Floats | Sequence[float]) -> float:

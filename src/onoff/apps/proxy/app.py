@@ -128,7 +128,10 @@ class Application:
                 return Response("on\n" if self._queue.private else "off\n", 200, headers, "text/plain")
             case "PUT":
                 self._queue.switch(parse_switch(await read_body(request.receive, BODY_LIMIT)))
-                return Response(f"privacy is {'ON' if self._queue.private else 'OFF'}\n", 200, headers, "text/plain")
+                habits = self._queue.client.habits
+                now = "ON" if self._queue.private else "OFF"
+                about = f"; habits: {habits.brief}" if habits is not None and habits.stage != "known" else ""
+                return Response(f"privacy is {now}{about}\n", 200, headers, "text/plain")
             case "POST":
                 form = parse_qs((await read_body(request.receive, BODY_LIMIT)).decode("utf-8", "replace"))
                 if not secrets.compare_digest(form.get("token", [""])[0].encode(), self._token.encode()):

@@ -76,6 +76,8 @@ def _switch(queue: RequestQueue, habits: HabitsStatus, token: str) -> str:
         effect = "new requests are private"
     if habits.stage == "all" or (habits.stage == "learn" and not queue.private):
         effect = "new requests ask for everything"
+    if habits.stage in ("learn", "fixed"):
+        effect += ". A private request now ends the learning: stay OFF until the habits are known"
     return _section(
         f"left switched {now.lower()}",
         f"Privacy is {now}",

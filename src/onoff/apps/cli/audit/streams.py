@@ -83,7 +83,7 @@ def streams(
         except TooLarge as error:
             if client.promises:
                 raise
-            note(f"{client.name}: {error}")  # shown for comparison only
+            note(f"the comparison leaves {client.name} out ({error})")
             continue
         found.append(one)
     if not found:
