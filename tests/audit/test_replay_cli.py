@@ -52,7 +52,10 @@ def test_the_first_wrong_step_is_named_with_what_was_expected(made, words):
     made.change_log(lambda lines: [*lines[:at], {**lines[at], "sources": [0], "held": [0]}, *lines[at + 1 :]])
     done = call(*words)
     assert done.returncode == 1
-    assert f"AUDIT FAILED: step {at}: log: the server saw {{0}}" in done.stdout.splitlines()[-1]
+    due = ", ".join(made.chain.names[x] for x in made.lines[at]["sources"])
+    saw = f"the server saw {{{made.chain.names[0]}}} (line {at + 2}); the journal has {{{due}}}"
+    assert f"AUDIT FAILED: step {at}: log: {saw}" in done.stdout.splitlines()[-1]
+    assert done.stdout.count(saw) == 1
     found = json.loads(call(*words, "--json").stdout)
     assert (found["first_wrong_step"], found["word"]) == (at, "FAILED")
 
@@ -70,6 +73,10 @@ def test_without_plans_or_laws_the_verdict_says_what_was_not_checked(made, words
 
 def test_without_a_journal_nothing_is_certified_and_the_attack_needs_statuses(made, words, tmp_path):
     if made.promise == "past":
+        for own in ((), ("--statuses", "110"), ("--statuses", "110", *words[-2:])):
+            done = call(*words[:5], *own)
+            assert done.returncode == 2
+            assert "a stream of `past` cannot be audited without its journal" in " ".join(done.stderr.split())
         return
     statuses = "".join("0" if step.lag else "1" for step in made.steps())
     names = "\n".join(made.chain.names[step.request] for step in made.steps())
@@ -98,5 +105,5 @@ def test_requests_that_do_not_follow_the_chain_leave_no_verdict(tmp_path, promis
     assert done.returncode == 1
     assert re.search(r"DO NOT FOLLOW .*", done.stdout)
     last = done.stdout.splitlines()[-1]
-    assert last.startswith("AUDIT PASSED")
-    assert last.endswith("NO VERDICT: the requests do not follow the chain")
+    assert last.startswith("AUDIT NO VERDICT: the requests do not follow the chain; every query was drawn as the rules")
+    assert "PASSED" not in last

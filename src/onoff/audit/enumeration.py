@@ -116,4 +116,4 @@ def _shares(step: Step, context: int, request: int, next: int) -> list[tuple[int
 def in_units(rows: Floats) -> list[list[int]]:
     """Rows of floats, each divided by its exact sum, in units, rounded down."""
     exact = [[Fraction(p) for p in row] for row in rows.tolist()]
-    return [[int(ONE * p / sum(row)) for p in row] for row in exact]
+    return [[int(ONE * p / total) for p in row] for row in exact for total in [sum(row)]]

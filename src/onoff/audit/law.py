@@ -40,8 +40,12 @@ class Finding:
     query: Query | None = None
     amount: float | None = None
 
+    def words(self) -> str:
+        """Where it is, the rule, and what is wrong."""
+        return f"{'the log' if self.step is None else f'step {self.step}'}: {self.rule}: {self.message}"
 
-def shown(query: Query) -> str:
+
+def shown(query: Iterable[object]) -> str:
     """A set for a message."""
     return "{" + ", ".join(map(str, query)) + "}"
 

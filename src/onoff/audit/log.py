@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 NO_JOURNAL = "without the journal nobody knows what it was drawn for"
 UNPLANNED = "contexts in which nothing was asked (`onoff audit plan` checks all of a plan)"
 UNREMADE = "whether each law is the one that public things give, or was chosen by the request (--remake)"
-REPEATED = "why {} queries were sent again, which the journal counts and does not explain"
+REPEATED = "why queries were sent again ({} in all), which the journal counts and does not explain"
 UNREAD = "whether answers were read to their end, which the log does not tell"
 UNLIKE = "the installed code makes another law there than is on record"
-BESIDE = "what {} queries of other streams in the log were drawn for"
+BESIDE = "what queries of other streams in the log ({} in all) were drawn for"
 UNATTACKED = "what the server believes: the attack takes long here (--attack)"
 CHANGING = "what the server believes: the attack knows one chain, and this client has used several or none"
+BETRAYED, REFUTED = "the attack betrays private requests", "the requests do not follow the chain"
+RIGHT = "every query was drawn as the rules say"
 MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
 BELIEVED = (
     "the journal's requests and numbers: a client that forges both alike is not found",
@@ -99,9 +101,8 @@ class Verdict:
         first = self.first
         words = [f"AUDIT {self.word}"]
         if first is not None:
-            where = "" if first.step is None else f"step {first.step}: "
             more = len(self.findings) - 1
-            words[0] += f": {where}{first.rule}: {first.message}" + (f" (and {more} more)" if more else "")
+            words[0] += f": {first.words()}" + (f" (and {more} more)" if more else "")
         if self.gaps:
             words.append("NOT CHECKED: " + "; ".join(self.gaps))
         return "; ".join(words)
@@ -112,18 +113,34 @@ class LogAudit:
     """What a log says: the `verdict` of the replay, and the server's `attack`, beside one on a `naive` client.
 
     Without a journal no step is certified, and the attack says what the queries tell. Without the requests there is no
-    naive client to compare with.
+    naive client to compare with. `refuted` says that a test has found that they do not follow the chain.
     """
 
     verdict: Verdict
     attack: Attack | None
     naive: Attack | None
+    refuted: bool = False
+
+    @property
+    def why(self) -> list[str]:
+        """What speaks against the log though no step is wrong."""
+        betrayed = self.attack is not None and self.attack.conclusive and self.attack.succeeded
+        return [BETRAYED] * betrayed + [REFUTED] * self.refuted
 
     @property
     def word(self) -> str:
         """PASSED, FAILED (a wrong step, or an attack that succeeds), or NO VERDICT."""
-        betrayed = self.attack is not None and self.attack.conclusive and self.attack.succeeded
-        return "FAILED" if betrayed else self.verdict.word
+        if self.verdict.findings or BETRAYED in self.why:
+            return "FAILED"
+        return "NO VERDICT" if self.why else self.verdict.word
+
+    def __str__(self) -> str:
+        """One line with one verdict: why, what is right nevertheless, and what was not checked."""
+        if self.verdict.findings or not self.why:
+            return str(self.verdict)
+        why = self.why + [RIGHT] * (self.verdict.word == "PASSED")
+        rest = str(self.verdict).removeprefix(f"AUDIT {self.verdict.word}")
+        return f"AUDIT {self.word}: {'; '.join(why)}{rest}"
 
     @property
     def passed(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from onoff.plans.plan import Plan
 
 SHOWN = 10  # findings that are printed
+ALONE = (
+    "give --journal, or for the promise `both` --chain, --statuses and --plans: "
+    "a stream of `past` cannot be audited without its journal"
+)
 UNTESTED = "whether the requests follow the chain was not tested: that takes --truth, or a journal made with a chain"
 
 
@@ -65,7 +71,8 @@ def log(
     the laws of the promise `past` are made again by the installed code; where it makes another one than the journal
     notes, the step is not checked.
 
-    The last line is the verdict. PASSED is exit code 0; FAILED, and NO VERDICT if a step could not be checked, are 1.
+    The last line is the verdict. PASSED is exit code 0; FAILED is 1, and so is NO VERDICT: a step could not be checked,
+    or the requests do not follow the chain.
     """
     from onoff.apps.terminal import progress
     from onoff.audit.files import read_journal
@@ -75,13 +82,15 @@ def log(
     from onoff.model.chain import Chain
     from onoff.past import PastState
 
-    if (journal is None) == (statuses is None):
-        raise OnoffError("give --journal, or --statuses if there is none: the server knows when privacy was ON")
-    if chain is None and journal is None:
-        raise OnoffError("give --chain: without a journal nothing says which chain the requests follow")
+    alone = chain is not None and statuses is not None and laws is None
+    if not alone if journal is None else statuses is not None:
+        raise OnoffError(ALONE)
     loaded = snapshot(journal).memory.known_chain(journal) if chain is None and journal else Chain.load(chain or "")
     noted = None if journal is None else read_journal(journal, loaded)
-    both = noted is None or noted.promise == "both"
+    both = loaded.depth == 1 if noted is None else noted.promise == "both"
+    shelf = _plans(loaded, plans) if both else {}
+    if noted is None and not shelf:
+        raise OnoffError(ALONE)
     if laws is not None and both:
         raise OnoffError("--laws is for the promise `past`: this client has plans")
     if plans is not None and not both:
@@ -93,7 +102,7 @@ def log(
     found = audit_log(
         loaded,
         log,
-        Exhibits(_plans(loaded, plans) if both else {}, laws, engine),
+        Exhibits(shelf, laws, engine),
         journal,
         statuses=() if statuses is None else _statuses(statuses),
         truth=_truth(truth, loaded) or None,
@@ -103,27 +112,25 @@ def log(
     )
     requests = _truth(truth, loaded) if noted is None else _requests(noted)
     following = follows(loaded, requests) if requests and not (noted is not None and noted.learns) else None
-    refuted = following is not None and following.refuted
+    found = replace(found, refuted=following is not None and following.refuted)
     if as_json:
-        habits = None if following is None else {**plain_data(following), "refuted": refuted}
-        print_json({**_as_dict(found, loaded), "passed": found.passed and not refuted, "following": habits})
+        habits = None if following is None else {**plain_data(following), "refuted": found.refuted}
+        print_json({**_as_dict(found, loaded), "following": habits})
     else:
-        _print(found, loaded)
+        named = tuple(_named(finding, loaded) for finding in found.verdict.findings)
+        found = replace(found, verdict=replace(found.verdict, findings=named))
+        _print(found)
         print(UNTESTED if following is None else following.words())
-        print(f"{_verdict(found)}; NO VERDICT: the requests do not follow the chain" if refuted else _verdict(found))
-    if refuted or not found.passed:
+        print(found)
+    if not found.passed:
         raise typer.Exit(FOUND)
 
 
 def _requests(journal: Journal) -> list[int]:
     """The requests of a journal, after those that were erased."""
-    found: list[int] = []
-    for step in journal.steps:
-        if step.request is None:
-            found = []
-        else:
-            found.append(step.request)
-    return found
+    requests = [step.request for step in journal.steps]
+    erased = max((t for t, request in enumerate(requests) if request is None), default=-1)
+    return [request for request in requests[erased + 1 :] if request is not None]
 
 
 def _plans(chain: Chain, directory: Path | None) -> dict[str, Plan]:
@@ -174,31 +181,31 @@ def _lines(file: Path) -> list[str]:
         return [line.strip() for line in file.read_text(encoding="utf-8").split("\n")]
 
 
-def _print(found: LogAudit, chain: Chain) -> None:
+def _print(found: LogAudit) -> None:
+    """Print all but the verdict, which has the first finding."""
     verdict = found.verdict
+    further = [finding for finding in verdict.findings if finding is not verdict.first]
     if found.attack is not None:
         _print_attack(found.attack, found.naive)
-    for finding in verdict.findings[:SHOWN]:
-        print(_sentence(finding, chain))
-    if len(verdict.findings) > SHOWN:
-        print(f"and {len(verdict.findings) - SHOWN} more findings")
+    for finding in further[:SHOWN]:
+        print(finding.words())
+    if len(further) > SHOWN:
+        print(f"and {len(further) - SHOWN} more findings")
     print(f"steps: {verdict.steps}; {verdict.drawn} of {verdict.off} OFF steps were drawn again from their numbers")
     if verdict.drawn:
         print(f"laws: within {verdict.rounding:.1e} of a perfectly private stream, all steps together")
     print("believed: " + "; ".join(verdict.believed))
 
 
-def _verdict(found: LogAudit) -> str:
-    """The last line."""
-    if found.word == found.verdict.word:
-        return str(found.verdict)
-    return f"AUDIT {found.word}: the attack betrays private requests; {found.verdict}"
+def _named(finding: Finding, chain: Chain) -> Finding:
+    """The finding with the names of the sources in its sets, and with its own set."""
+    from onoff.audit.law import shown
 
-
-def _sentence(finding: Finding, chain: Chain) -> str:
-    where = "the log" if finding.step is None else f"step {finding.step}"
-    due = "" if finding.query is None else f" ({', '.join(chain.names[x] for x in finding.query)})"
-    return f"{where}: {finding.rule}: {finding.message}{due}"
+    names = {str(x): name for x, name in enumerate(chain.names)}
+    own = "" if finding.query is None else shown(finding.query)
+    text = finding.message if own in finding.message else f"{finding.message} {own}"
+    sets = re.sub(r"\{([\d, ]+)\}", lambda found: shown([names.get(x, x) for x in found[1].split(", ")]), text)
+    return replace(finding, message=sets)
 
 
 def _print_attack(ours: Attack, naive: Attack | None) -> None:
@@ -239,7 +246,7 @@ def _as_dict(found: LogAudit, chain: Chain) -> dict[str, Any]:
         "word": found.word,
         "passed": found.passed,
         "first_wrong_step": None if first is None else first.step,
-        "first": None if first is None else _sentence(first, chain),
+        "first": None if first is None else _named(first, chain).words(),
         "not_checked": list(verdict.gaps),
         **plain_data(verdict),
         "attack": shown(found.attack),

@@ -113,17 +113,13 @@ def _print_figures(title: str, leaks: Sequence[Leak], figures: dict[str, str], m
     """Print a table with these figures as columns: bits, or shares and messages."""
     rows = []
     for leak in leaks:
-        cells = [_cell(leak.figures[name], 100 if messages else 1) for name in figures]
-        cells += [_cell(leak.figures["messages"], 1, 2)] if messages else []
-        rows.append((leak.client, leak.server, *cells))
+        cells = [_numbers(leak.figures[name], 100 if messages else 1, 1 if messages else 4) for name in figures]
+        cells += [_numbers(leak.figures["messages"], 1, 2)] if messages else []
+        rows.append((leak.client, leak.server, *(value for value, _, _ in cells)))
+        rows.append(("", "", *(f"{low} to {high}" for _, low, high in cells)))
     headings = [f"{heading}, %" if messages else heading for heading in figures.values()]
     print_table(title, ("client", "server", *headings, *["messages per request"][: int(messages)]), rows)
 
 
 def _numbers(estimate: Estimate, scale: int, digits: int) -> list[str]:
     return [f"{round(scale * x, digits) + 0.0:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high)]
-
-
-def _cell(estimate: Estimate, scale: int = 1, digits: int | None = None) -> str:
-    value, low, high = _numbers(estimate, scale, digits or (1 if scale > 1 else 4))
-    return f"{value}\n{low} to {high}"

@@ -60,7 +60,9 @@ def streams(
     from onoff.audit.clients import TooLarge
     from onoff.audit.streams import audit_streams, parse_statuses
     from onoff.model.chain import Chain
+    from onoff.model.requests import lags_of
     from onoff.past.state import sensitive_sources
+    from onoff.plans.plan import Plan
 
     parsed = parse_statuses(statuses)
     if promise == "past" and (scheme or plan):
@@ -73,8 +75,8 @@ def streams(
         clients = _past_clients(loaded, hidden, decoys)
     else:
         loaded.without_memory("the promise `both`")
-        given = [_read_plan(file, loaded) for file in plan or []]
-        lags = _lags(parsed)
+        given = [Plan.load(file) for file in plan or []]
+        lags = sorted(set(lags_of(parsed)) - {0})
         clients = [_client(name, loaded, lags, given, decoys) for name in _wanted(scheme, given)]
     found = []
     for client in clients:
@@ -94,12 +96,6 @@ def streams(
         _print_told(found)
     if any(one.holds is False for one in found):
         raise typer.Exit(FOUND)
-
-
-def _lags(statuses: Sequence[bool]) -> list[int]:
-    from onoff.model.requests import lags_of
-
-    return sorted(set(lags_of(statuses)) - {0})
 
 
 def _past_clients(chain: Chain, hidden: Sequence[int], decoys: int | None) -> list[Client]:
@@ -144,15 +140,6 @@ def _wanted(schemes: Sequence[str] | None, given: Sequence[Plan]) -> tuple[str, 
         if found.scheme not in wanted:
             raise OnoffError(f"a plan of the scheme {found.scheme!r} is given, which is not audited: add --scheme")
     return wanted
-
-
-def _read_plan(file: Path, chain: Chain) -> Plan:
-    from onoff.plans.plan import Plan
-
-    found = Plan.load(file)
-    if found.chain != chain:
-        raise OnoffError(f"{file}: the plan is for another chain")
-    return found
 
 
 # Tables and words
