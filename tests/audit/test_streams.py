@@ -239,9 +239,9 @@ def test_the_result_is_frozen_and_what_does_not_fit_is_an_error():
         audited(THREE, "10", Naive(3), promise="past", sensitive=[3])
     with pytest.raises(OnoffError, match="fewer steps"):
         audited(random_chain("dense", 6, 1), "1" + "0" * 9, Naive(6))
-    deep = habits(8, 2, 1, full=True)
+    deep = habits(12, 2, 1, full=True)
     with pytest.raises(OnoffError, match="onoff audit log"):
-        audited(deep, "110", Past(PastState.start(deep), 8), promise="past")
+        audited(deep, "110", Past(PastState.start(deep), 12), promise="past")
 
 
 @pytest.fixture

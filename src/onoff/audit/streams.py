@@ -129,11 +129,9 @@ def audit_streams(
     setting = _Setting(follows, chain, private, client, promise, hidden, start_law(follows, uniform))
     try:
         return _by_enumeration(setting)
-    except TooLarge:
-        if not client.promises:
-            raise
-        if promise == "past":
-            raise TooLarge(MADE) from None
+    except TooLarge as error:
+        if not client.promises or promise == "past":
+            raise TooLarge(MADE if client.promises else str(error)) from None
     with progress(f"checking {client.name}")(len(private)) as advance:
         return _by_bound(setting, advance)
 

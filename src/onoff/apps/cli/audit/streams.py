@@ -81,13 +81,11 @@ def streams(
     found = []
     for client in clients:
         try:
-            one = audit_streams(loaded, parsed, client, promise, hidden, true=true, progress=progress)
+            found.append(audit_streams(loaded, parsed, client, promise, hidden, true=true, progress=progress))
         except TooLarge as error:
             if client.promises:
                 raise
             note(f"the comparison leaves {client.name} out ({error})")
-            continue
-        found.append(one)
     if not found:
         raise OnoffError("there is nothing to show: take fewer steps, or a smaller chain")
     if as_json:
@@ -167,8 +165,7 @@ def _print_told(found: Sequence[StreamAudit]) -> None:
     for t, private in enumerate(found[0].statuses):
         most = [at_most(max(one.bits[t] for one in misfit))] if misfit else []
         rows.append([str(t + 1), "ON" if private else "OFF", *most, *(_cell(one, one.steps[t]) for one in found)])
-    names = [one.client for one in found]
-    print_table(title, ["t", "status", *(["bound"] if misfit else []), *names], rows)
+    print_table(title, ["t", "status", *(["bound"] if misfit else []), *(one.client for one in found)], rows)
     for one in found:
         print(f"{one.client}: {'; '.join(_verdict(one))}")
 
