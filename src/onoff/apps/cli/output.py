@@ -173,7 +173,7 @@ def note_new(client: Client) -> None:
             said = PROMISES["all"] if client.journal.promise == "all" else habits.words(client.path)
             note(f"a new journal: {said}")
         else:
-            note("a new journal: its first two requests ask for everything")
+            note(f"a new journal: its first {client.chain.depth + 1} requests ask for everything")
         if len(client.journal.sensitive) == client.chain.n:
             note("all sources are sensitive: every request asks for everything")
 
