@@ -83,7 +83,7 @@ def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
     console.print(escape(title), style="italic", soft_wrap=True, highlight=False)  # rich breaks it at the table's width
     table = Table()
     for i, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if i else "left")
+        table.add_column(heading, justify="right" if i else "left", overflow="fold")  # cut names may be equal
     for row in rows:
         table.add_row(*(escape(plain(cell)) for cell in row))  # a name in brackets is no markup
     console.print(table)
