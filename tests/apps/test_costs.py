@@ -168,8 +168,9 @@ def test_the_command_prints_a_table_json_a_csv_and_a_picture(chain_file, tmp_pat
     for cost in found["costs"]:
         row = written[cost["chain"], cost["promise"], cost["scheme"] or "", cost["lag"]]
         assert (float(row["messages"]), float(row["margin"])) == (cost["messages"], cost["margin"])
-    for words_in in (*chains, "past", "both, paper"):
+    for words_in in (*chains, "past", "both, paper", "everything"):
         assert f"<!-- {words_in} -->" in picture.read_text()  # matplotlib notes each text beside its glyphs
+    assert "…" not in done.stdout  # two names that are cut may be the same
     sized = call("costs", chain_file, "--lags", "1", "--lengths", tmp_path / "lengths.json", check=True)
     assert re.search(r"│ +579 │$", sized.stdout, flags=re.M)
 

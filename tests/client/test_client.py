@@ -167,7 +167,7 @@ def test_get_remembers_its_settings_and_status_tells_what_binds_the_next_request
     journal = ["--journal", tmp_path / "j", "--no-background"]
     first = onoff("get", "sports", "--next", "news", "--on", "--server", server.url, "--chain", chain_file, *journal)
     assert first.stdout == "latest of sports"
-    assert "its first two requests ask for everything" in first.stderr
+    assert "its first 2 requests ask for everything" in first.stderr
     assert onoff("get", "news", "--next", "sports", *journal).stdout == "latest of news"
     assert onoff("get", "sports", "--next", "science", "--off", *journal).stdout == "latest of sports"
     told = onoff("status", *journal[:2]).stdout
@@ -328,5 +328,5 @@ def test_play_says_nothing_of_a_message_before_the_connection_is_closed(chain_fi
         urls = {name: f"{origin.url}/{number}" for number, name in enumerate(NAMES)}
         (tmp_path / "urls.json").write_text(json.dumps(urls))
         onoff("play", tmp_path / "requests", "--urls", tmp_path / "urls.json", *common)
-    assert [words for words, after in said if not after] == ["a new journal: its first two requests ask for everything"]
+    assert [words for words, after in said if not after] == ["a new journal: its first 2 requests ask for everything"]
     assert said[-1] == ("the server answered 404 for 'sports'; the request counts as made, with its query", True)

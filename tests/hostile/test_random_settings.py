@@ -47,7 +47,7 @@ def test_both_tells_nothing_beyond_the_stated_rounding():
 
 
 def test_a_filter_that_mistakes_the_row_is_seen_in_a_random_setting(monkeypatch):
-    monkeypatch.setattr("onoff.past.contexts.conditioned", lambda rows, units, totals: rows)
+    monkeypatch.setattr("onoff.past.contexts.condition", lambda rows, units, totals: rows)
     found = []
     for number in PAST[:12]:
         chain, statuses, sensitive = setting(number, 3)

@@ -119,7 +119,7 @@ def test_what_the_better_model_looked_at_is_said():
     noisy = [int(x) for x in rng.integers(12, size=7)]
     for slip in rng.random(200):
         noisy.append(noisy[-7] if slip < 0.6 else int(rng.integers(12)))
-    assert follows(chain, noisy).hint == "the request 7 before"
+    assert follows(chain, noisy).hint == "how requests repeat at a distance of 7"
     catalogue = follows(chain, np.arange(11))
     assert (catalogue.hint, catalogue.found_at <= 11) == ("the order of the catalogue", True)
 
@@ -204,8 +204,18 @@ def test_requests_are_read_from_logs(tmp_path):
     merged = Chain(EVEN.P, ("a", "b", "c", "other"))
     found = read_log_requests(tmp_path / "log.csv", merged)
     assert (found.indices, found.begins, found.unknown) == ((1, 3, 0, 1, 3, 2), (0, 4), ())
-    with pytest.raises(OnoffError, match="none of its requests is for a source of the chain"):
+    with pytest.raises(OnoffError, match="no request read from it has a source of the chain"):
         read_log_requests(tmp_path / "log.csv", Chain(np.full((2, 2), 0.5), ("q", "r")))
+
+
+def test_of_a_long_log_the_first_requests_are_read_and_a_note_says_so(tmp_path, monkeypatch):
+    (tmp_path / "seq.txt").write_text("a b c\nb c d a\n")
+    monkeypatch.setattr(follow, "MOST_REQUESTS", 8)
+    assert read_log_requests(tmp_path / "seq.txt", EVEN).notes == ()
+    monkeypatch.setattr(follow, "MOST_REQUESTS", 5)
+    found = read_log_requests(tmp_path / "seq.txt", EVEN)
+    assert (found.indices, found.begins) == ((0, 1, 2, 1, 2), (0, 3))
+    assert found.notes == ("of a log the first 5 requests are tested",)
 
 
 def write_journal(file, chain, path):
@@ -239,7 +249,7 @@ def test_status_and_check_say_whether_the_requests_of_a_journal_follow_its_chain
 
 
 def test_the_command_reads_logs_and_says_what_it_left_out(tmp_path):
-    EVEN.save(tmp_path / "chain.json")
+    Chain(EVEN.P, EVEN.names, [100] * 4).save(tmp_path / "chain.json")
     rows = "".join(f"{t},{'abcd'[t % 4] if t != 9 else 'x'}\n" for t in range(60))
     (tmp_path / "log.csv").write_text("time,page\n" + rows)
     done = call("check", "log.csv", "--chain", "chain.json", "--json", cwd=tmp_path)
@@ -248,6 +258,8 @@ def test_the_command_reads_logs_and_says_what_it_left_out(tmp_path):
     assert (found["tested"], found["unknown"], found["refuted"]) == (57, 1, True)
     assert "requests for no source of the chain, such as x, which were not tested: 1" in done.stderr
     assert "one user's" in done.stderr
+    shown = call("check", "log.csv", "--chain", "chain.json", cwd=tmp_path).stdout
+    assert "This chain rests on about 400 requests, and lasts for about 400 at best." in shown  # 4 N / n
     done = call("check", "log.csv", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "is not a journal, so the chain is needed" in done.stderr

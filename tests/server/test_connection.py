@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from onoff.server.limits import HEAD_BYTES
-from onoff.server.run import reserve, serve_until_signal
+from onoff.server.run import reserve, serve_requests
 
 HALF = b"PUT /body HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -33,7 +33,7 @@ def through(act, limit=100, seconds=0.3, loop=asyncio.new_event_loop):
 
     async def run():
         with reserve("127.0.0.1", 0) as listening:
-            async with serve_until_signal(application, listening, limit, seconds):
+            async with serve_requests(application, listening, limit, seconds):
                 return await asyncio.wait_for(
                     act(lambda: asyncio.open_connection(*listening.getsockname()), release), 60
                 )

@@ -219,12 +219,12 @@ def test_a_server_that_may_open_few_files_closes_idle_connections_for_those_who_
 ALONE = """
 import asyncio
 from onoff.server.limits import connection_limit
-from onoff.server.run import reserved, served, stop_event, url_of
+from onoff.server.run import reserve, serve_requests, stop_event, url_of
 from starlette.responses import Response
 
 async def main():
-    with reserved("127.0.0.1", 0) as listening:
-        async with served(Response("well"), listening, connection_limit()):
+    with reserve("127.0.0.1", 0) as listening:
+        async with serve_requests(Response("well"), listening, connection_limit()):
             stop = stop_event()
             print(url_of(listening), flush=True)
             await stop.wait()

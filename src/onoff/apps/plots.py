@@ -70,11 +70,10 @@ def plot_costs(costs: Sequence[Cost], file: Path) -> None:
     down = max(1, math.ceil(len(chains) / across))
     figure = _make_figure(1 + 4 * across, 1 + 3 * down)
     for position, chain in enumerate(chains):
-        axes = figure.add_subplot(down, across, position + 1)
+        axes = figure.add_subplot(down, across, position + 1, sharey=figure.axes[0] if position else None)
         _draw_costs(axes, [cost for cost in costs if cost.chain == chain and cost.error is None])
         axes.set_title(chain, parse_math=False)
-        if position == 0:
-            axes.legend(frameon=False)
+    figure.axes[0].legend(frameon=False)
     figure.supxlabel("lag (steps since privacy was last ON)")
     figure.supylabel("cost (messages per request)")
     _save(figure, file, dpi=150)
@@ -88,6 +87,8 @@ def _draw_costs(axes: Axes, costs: Sequence[Cost]) -> None:
         messages, margins = [cost.messages or 0.0 for cost in line], [cost.margin for cost in line]
         label = ", ".join(filter(None, kind))
         axes.errorbar([cost.lag for cost in line], messages, margins, marker=".", capsize=2, label=label)
+    if costs:
+        axes.axhline(costs[0].n, color="grey", linestyle=":", label="everything")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)

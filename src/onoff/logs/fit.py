@@ -85,7 +85,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class Report:
-    """What was in the log, what was done with it, and what the chain is worth. All that was dropped is counted here.
+    """What was in the log, what was done with it, and what the chain is worth. All dropped rows are counted here.
 
     rows = dropped_rows + breaks + events. A row without a user or a time is left out. One without a source, or with one
     that is not in the chain, ends its sequence. All others are `events`. `merged_sources` became one source, "other".
@@ -286,7 +286,7 @@ def verdict(first_cost: float, n: int, transitions: int) -> str:
             f"No recommendation: {transitions} transitions are few for {n} sources, and the costs may be far off. "
             f"Collect at least {FEW * n}, or keep fewer sources (--top)."
         )
-    what = f"at the first step after ON no scheme of the promise past needs less than {first_cost:.2f} of {n} messages"
-    if (saved := 1 - first_cost / n) >= WORTH:
-        return f"OFF saves download, {saved:.0%} or less to begin with: {what}. Later steps usually need fewer."
-    return f"ON all the time is nearly as cheap to begin with: {what}. Later steps usually need fewer."
+    saved = 1 - first_cost / n
+    what = f"OFF saves download: at most {saved:.0%}" if saved >= WORTH else "ON all the time is nearly as cheap as OFF"
+    least = f"no scheme of the promise past needs less than {first_cost:.2f} of {n} messages"
+    return f"{what} at the first step after ON, where {least}. Later steps usually need fewer."

@@ -46,6 +46,7 @@ MOST = 1e200  # by which a request multiplies at most: less than q / P is no har
 LITTLE = 50  # requests: fewer say little
 SLIGHT = 0.1  # bits a request
 PERIODS = 32
+MOST_REQUESTS = 100_000  # of a log; the test of so many takes seconds
 SHORT, LONG = 64, 2**16  # requests, after which a predictor begins afresh
 MERGED = ("other (merged)", "other")  # what `onoff fit` calls the sources that it did not keep
 ORDERED = "SELECT user, source FROM log WHERE user IS NOT NULL AND time IS NOT NULL ORDER BY user, time, row"
@@ -242,7 +243,7 @@ def _point_at_one(piece: Piece) -> Iterator[tuple[str, Mask, Floats]]:
     for period in [*range(1, PERIODS + 1), *([n] if n > PERIODS else [])]:
         pointed = np.append(np.full(period - 1, -1), piece.last)[: len(piece.x)]
         mass = np.where(pointed >= 0, piece.P[piece.state, pointed], 0.0)
-        yield f"the request {period} before", piece.x == pointed, mass
+        yield f"how requests repeat at a distance of {period}", piece.x == pointed, mass
     following = (piece.last + 1) % n
     yield "the order of the catalogue", piece.x == following, piece.P[piece.state, following]
 
@@ -303,7 +304,7 @@ def read_journal_requests(file: Path, chain: Chain) -> Requests:
 
 
 def read_log_requests(file: Path, chain: Chain, options: ReadOptions = DEFAULT) -> Requests:
-    """Read the requests of a log, as `onoff.fit` does.
+    """Read the first requests of a log, as `onoff.fit` does: user after user, at most `MOST_REQUESTS`.
 
     Each user is one sequence, however long the pauses are: a client, too, goes on after a pause.
     """
@@ -313,7 +314,9 @@ def read_log_requests(file: Path, chain: Chain, options: ReadOptions = DEFAULT) 
         explained(file),
     ):
         notes = open_log(engine, [file], options).notes
-        events = engine.rows(ORDERED)
+        events = engine.rows(f"{ORDERED} LIMIT {MOST_REQUESTS}")
+    if len(events) == MOST_REQUESTS:
+        notes += (f"of a log the first {MOST_REQUESTS:,} requests are tested",)
     known = {name: i for i, name in enumerate(chain.names)}
     merged = next((known[name] for name in MERGED if name in known), None)
     indices: list[int] = []
@@ -329,5 +332,5 @@ def read_log_requests(file: Path, chain: Chain, options: ReadOptions = DEFAULT) 
             unknown.append(source)
         before = None if index is None else user
     if not indices:
-        raise LogError(f"{file}: none of its requests is for a source of the chain ({', '.join(chain.names[:6])}, ...)")
+        raise LogError(f"{file}: no request read from it has a source of the chain ({', '.join(chain.names[:6])}, ...)")
     return Requests(tuple(indices), tuple(begins), tuple(unknown), notes)

@@ -40,18 +40,17 @@ class Depth:
     """Habits that remember up to `memory` requests, and what they are worth.
 
     `bits` is the mean of -log2 P over transitions of readers who were held out; None if P is 0 for one of them. Of the
-    promise past no scheme needs less than `first_cost` messages at the first OFF step after ON. Contexts of up to
-    `order` requests have rows that are on average, over requests, at the total variation `distance` from those of these
-    habits: what a server that knows them foresees otherwise. An OFF step tells it at most twice the sum of that over
-    the OFF steps since ON (in total variation from telling nothing).
+    promise past no scheme needs less than `first_cost` messages at the first OFF step after ON. Contexts of one request
+    more have rows that are on average, over requests, at the total variation `distance` from those of these habits:
+    what a server that knows them foresees otherwise; None if they were not counted. An OFF step tells it at most twice
+    the sum of that over the OFF steps since ON (in total variation from telling nothing).
     """
 
     memory: int
     states: int
     bits: float | None
     first_cost: float
-    order: int
-    distance: float
+    distance: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +173,7 @@ def compare(contexts: Contexts, choices: Sequence[Mask]) -> tuple[Depth, ...]:
             states=int(states.sum()),
             bits=contexts.bits(states),
             first_cost=float(contexts.rows[states].max(axis=0).sum()),
-            order=(order := min(depth + 1, len(choices))),
-            distance=contexts.distance(states, order),
+            distance=contexts.distance(states, depth + 1) if depth < len(choices) else None,
         )
         for depth, states in enumerate(choices, 1)
     )

@@ -97,7 +97,7 @@ def refine(true: Chain, used: Chain) -> tuple[Chain, Chain]:
 def check(true: Chain, used: Chain) -> None:
     """Raise `OnoffError` unless both have the same sources in one order, and the client allows all that can happen."""
     if true.names != used.names:
-        raise OnoffError("the chains have different sources, or another order of them (`onoff.model.misfit.aligned`)")
+        raise OnoffError("the chains have different sources, or another order of them (`onoff.model.misfit.align`)")
     true, used = refine(true, used)
     barred = np.argwhere((true.P > 0) & (used.P == 0))
     if len(barred):

@@ -109,7 +109,7 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve_until_signal(
+async def serve_requests(
     application: ASGIApp, listening: socket.socket, limit: int = CONNECTIONS, seconds: float = REQUEST_SECONDS
 ) -> AsyncIterator[None]:
     """Serve an application on a socket that listens, in this event loop, while the block runs.
@@ -247,7 +247,7 @@ def _work(
         logging.getLogger("onoff.server").error("%s", error)
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_answer(serve_until_signal(made, listening, limit, seconds)))
+        runner.run(_answer(serve_requests(made, listening, limit, seconds)))
 
 
 async def _answer(serving: AbstractAsyncContextManager[None]) -> None:
@@ -289,7 +289,7 @@ class LocalServer:
         async def serve() -> None:
             stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
             self._stack.callback(self._loop.call_soon_threadsafe, stop.set)
-            async with serve_until_signal(self._app, listening):
+            async with serve_requests(self._app, listening):
                 ready.set()
                 await stop.wait()
 

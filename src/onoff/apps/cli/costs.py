@@ -88,8 +88,10 @@ def costs(
     hidden = parse_sources(sensitive)
     if (scheme and "both" not in promises) or (hidden and promises == ("both",)):
         raise OnoffError("--scheme needs --promise both, and --sensitive needs --promise past")
-    if day and (out is not None or plot is not None or len(found) != 1):
-        raise OnoffError("--day is for one chain, and has no --csv and no --plot")
+    if day and len(found) != 1:
+        raise OnoffError(f"--day is for one chain, and {len(found)} are given")
+    if day and (out is not None or plot is not None):
+        raise OnoffError("--day has no --csv and no --plot")
     _check_files(out, plot)
     sizes = None if lengths is None else {name: read_lengths(lengths, chain) for name, chain in found.items()}
     if lengths is not None and is_journal(lengths) and snapshot(lengths).memory.server is not None:

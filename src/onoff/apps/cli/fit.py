@@ -219,7 +219,8 @@ def _print_report(report: Report, chain: Path) -> None:
 
 
 def _print_worth(report: Report, chain: Path) -> None:
-    unseen = f"nobody made {report.unseen_cells:.2%} of the {report.n}² possible transitions"
+    share = f"nobody made {report.unseen_cells:.2%} of the {report.n}² possible transitions"
+    unseen = share if report.unseen_cells else "every transition was seen"
     print(f"{chain}: {report.n} sources, smoothing {report.smoothing:g}; {unseen}")
     if report.dead_ends:
         print(f"never followed by anything, so a new sequence starts after them: {', '.join(report.dead_ends)}")
@@ -238,13 +239,13 @@ def _print_depths(report: Report) -> None:
     headings = ("requests", "states", "bits a request", "least messages", "a server sees otherwise")
     rows = [
         (str(one.memory), str(one.states), "–" if one.bits is None else f"{one.bits:.3f}", f"{one.first_cost:.2f}",
-         f"{one.distance:.1%} if it remembers {one.order}")
+         "not counted" if one.distance is None else f"{one.distance:.1%}")
         for one in report.depths
     ]  # fmt: skip
     print_table(title, headings, rows)
     print(f"least messages: of {report.n}, at the first OFF step after ON, by the promise past")
-    print("the last column: how often such a server expects another request than these habits do; an OFF step tells it")
-    print("at most twice the sum of that over the OFF steps since ON (total variation)")
+    print("the last column: how often a server that remembers one request more than these habits expects another one;")
+    print("an OFF step tells it at most twice the sum of that over the OFF steps since ON (total variation)")
 
 
 def check(
@@ -270,7 +271,7 @@ def check(
     from onoff.logs.journals import is_journal, read_journal
     from onoff.logs.read import ReadOptions
     from onoff.model.chain import Chain
-    from onoff.model.misfit import LASTING
+    from onoff.model.misfit import requests_until_refit
 
     requests = requests or default_journal()
     if is_journal(requests):
@@ -284,21 +285,26 @@ def check(
         raise OnoffError(f"{requests}: is not a journal, so the chain is needed: --chain FILE")
     else:
         known = Chain.load(chain)
-        found = read_log_requests(requests, known, ReadOptions(user, time, source, one_user, time_format, kind))
+        with progress("reading")(None):
+            found = read_log_requests(requests, known, ReadOptions(user, time, source, one_user, time_format, kind))
     for words in found.notes:
         note(words)
     if found.unknown:
         such = plain(found.unknown[0], 60)
         note(f"requests for no source of the chain, such as {such}, which were not tested: {len(found.unknown)}")
-    result = follows(known, found.indices, begins=found.begins)
+    with progress("testing")(None):
+        result = follows(known, found.indices, begins=found.begins)
     if as_json:
         print_json({**plain_data(result), "refuted": result.refuted, "unknown": len(found.unknown)})
     else:
         print(result.words())
         if result.refuted:
             slight = "The chain is nearly right: fit it again, to such requests too."
-            wrong = "Do not rely on this chain: fit one to such requests, or ask for everything."
+            wrong = "Do not rely on this chain: `onoff fit --memory auto` on such requests, or ask for everything."
             print(slight if result.is_slight else wrong)
-            print(f"A chain learned from N requests for n sources lasts for about {LASTING} N / n requests at best.")
+            if known.weight is not None:
+                rests_on = int(known.weight[: known.n].sum())
+                lasting = requests_until_refit(rests_on, known.n, len(known.states))
+                print(f"This chain rests on about {rests_on:,} requests, and lasts for about {lasting:,} at best.")
     if result.refuted:
         raise typer.Exit(FOUND)

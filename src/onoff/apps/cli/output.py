@@ -83,7 +83,7 @@ def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
     console.print(escape(title), style="italic", soft_wrap=True, highlight=False)  # rich breaks it at the table's width
     table = Table()
     for i, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if i else "left")
+        table.add_column(heading, justify="right" if i else "left", overflow="fold")  # cut names may be equal
     for row in rows:
         table.add_row(*(escape(plain(cell)) for cell in row))  # a name in brackets is no markup
     console.print(table)
@@ -173,7 +173,7 @@ def note_new(client: Client) -> None:
             said = PROMISES["all"] if client.journal.promise == "all" else habits.words(client.path)
             note(f"a new journal: {said}")
         else:
-            note("a new journal: its first two requests ask for everything")
+            note(f"a new journal: its first {client.chain.depth + 1} requests ask for everything")
         if len(client.journal.sensitive) == client.chain.n:
             note("all sources are sensitive: every request asks for everything")
 

@@ -25,7 +25,7 @@ from onoff.apps.proxy.guard import refusal
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
 from onoff.server.limits import Problem, read_body
-from onoff.server.run import reserve, serve_until_signal, stop_event, url_of
+from onoff.server.run import reserve, serve_requests, stop_event, url_of
 
 HOST = "127.0.0.1"  # and nothing else: the page shows what nobody else may see
 STATIC = Path(__file__).parent / "static"
@@ -126,7 +126,7 @@ async def _run(chain: Chain, title: str, port: int, show: bool, ready: Callable[
             if stop.is_set():
                 return
             await loading
-            async with serve_until_signal(create_app(page), listening):
+            async with serve_requests(create_app(page), listening):
                 ready(url)
                 if show:
                     await asyncio.to_thread(webbrowser.open, url)

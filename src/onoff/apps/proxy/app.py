@@ -23,7 +23,7 @@ from onoff.client.queue import RequestQueue
 from onoff.client.status import account
 from onoff.errors import JournalError, OnoffError
 from onoff.server.limits import Problem, connection_limit, read_body
-from onoff.server.run import reserve, serve_until_signal, stop_event, url_of
+from onoff.server.run import reserve, serve_requests, stop_event, url_of
 
 log = logging.getLogger("onoff.proxy")
 READ = ("GET", "HEAD")
@@ -172,7 +172,7 @@ async def run(
             queue = RequestQueue(client)
             opened(queue)
             # The queue ends first: uvicorn waits for the requests in it.
-            async with serve_until_signal(Application(queue), listening, limit), queue:
+            async with serve_requests(Application(queue), listening, limit), queue:
                 ready(url_of(listening))
                 await stop.wait()
 
