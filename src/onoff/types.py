@@ -66,10 +66,6 @@ class PlanName(NamedTuple):
     def __str__(self) -> str:
         return ", ".join([self.scheme, f"lag {self.lag}", *filter(None, [self.digest])])
 
-    @property
-    def has_table(self) -> bool:
-        return bool(self.digest)
-
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """The name in a journal; None if it is not that of a plan, such as "everything" while ON."""

@@ -66,7 +66,7 @@ def test_the_command_needs_no_chain_for_a_journal_that_learned(tmp_path):
     assert (done.returncode, "AUDIT PASSED" in done.stdout, done.stderr) == (0, True, "")
     assert "the attack knows one chain, and this client has used several or none" in done.stdout
     assert command(*call, "--attack").stdout == done.stdout
-    assert "give --chain" in command("audit", "log", made.log_file, "--statuses", "1").stderr
+    assert "give --journal" in command("audit", "log", made.log_file, "--statuses", "1").stderr
 
 
 class Path:

@@ -127,7 +127,7 @@ class Mix:
 
     @property
     def waits(self):
-        """Whether times decide what the servers see. On a busy machine they may decide otherwise in one of two worlds."""
+        """Whether times decide what servers see. On a busy machine they may decide otherwise in one of two worlds."""
         return bool({"slow", "silent"} & set(self.ways))
 
     @staticmethod

@@ -53,7 +53,6 @@ def test_the_docstring_of_the_format_lists_every_field_and_no_other(tmp_path, ki
 def test_names_in_old_journals_are_read_as_they_were_written(text, name):
     assert PlanName.parse(text) == name
     assert str(name) == text
-    assert name.has_table == (name.digest != "")
 
 
 @pytest.mark.parametrize(

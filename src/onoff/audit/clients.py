@@ -162,11 +162,6 @@ def serving(plans: Iterable[Any], lag: int) -> Any:
     return min(fitting, key=lambda plan: (plan.at_most, -plan.lag))
 
 
-def has_table(plan: Any) -> bool:
-    """True if the plan has encoders. A plan without, such as a race, can only be drawn from."""
-    return callable(getattr(plan, "encoder", None))
-
-
 class Announced:
     """The promise `both`: draws from plans, which are exhibits; the context is the last request made ON.
 
@@ -190,7 +185,7 @@ class Announced:
     def _step(self, lag: int, plan: Any) -> Step:
         """The step at a lag with this plan."""
         comes = np.arange(self.n)[None] if lag == 1 else np.broadcast_to(np.arange(self.n)[:, None], (self.n, self.n))
-        sets, rounding = plan.sets if has_table(plan) else (), plan.rounding_at(lag)
+        sets, rounding = plan.sets if plan.kind == "table" else (), plan.rounding_at(lag)
         chances = partial(self._chances, plan, lag)
         return Step(lag, sets, partial(_units, plan, lag), self.n, comes, self.n, chances, rounding)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from onoff.audit import attack as bayesian
 from onoff.audit.attack import Attack, Seen, recorded_view
 from onoff.audit.bayes import View
-from onoff.audit.clients import Announced, has_table
+from onoff.audit.clients import Announced
 from onoff.audit.exhibits import law_digest, plan_laws, read_laws, remade_laws
 from onoff.audit.files import Journal, Line, Log, Step, read_journal, read_log
 from onoff.audit.law import UNCHECKED, Finding, LawLine
@@ -281,7 +281,7 @@ def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: E
     """The steps up to the last one in the log, as the server knows them."""
     sets = _sets(stream)
     both = journal.promise == "both"
-    client = Announced(chain.n, [plan for plan in exhibits.plans.values() if has_table(plan)])
+    client = Announced(chain.n, [plan for plan in exhibits.plans.values() if plan.kind == "table"])
 
     def rule(step: Step, lag: int) -> Any:
         if lag == 0:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onoff.audit.clients import Client, Step, TooLarge, has_table
+from onoff.audit.clients import Client, Step, TooLarge
 from onoff.audit.enumeration import MISSING, ONE, After, Hidden, Keep, Part, View, joint_law, walk
 from onoff.audit.law import Finding, Law, check_encoder
 from onoff.audit.rows import Walk
@@ -120,7 +120,7 @@ def audit_streams(
     for plan in getattr(client, "plans", ()):
         if plan.chain != chain:
             raise OnoffError(f"the plan {plan.name!r} is for another chain: give plans for the chain that is audited")
-        if not has_table(plan):
+        if plan.kind != "table":
             raise OnoffError("a race has no table to enumerate: choose another scheme; `onoff audit plan` draws races")
     follows = chain if true is None else align(true, chain)
     check(follows, chain)

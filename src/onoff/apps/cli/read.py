@@ -368,5 +368,5 @@ def log_step(row: Step, names: Sequence[str]) -> None:
     took = "" if row.bytes is None else f"; {size(row.bytes)} received"
     tried = "" if row.attempts == 1 else f" in {row.attempts} attempts"
     made = PlanName.parse(row.plan)
-    cost = f"about {row.cost:.3g}" if made and not made.has_table else f"{row.cost:.3f}"  # without a table: estimated
+    cost = f"about {row.cost:.3g}" if made and not made.digest else f"{row.cost:.3f}"  # without a table: estimated
     detail(f"expected cost {cost} ({row.plan}){took}{tried}")

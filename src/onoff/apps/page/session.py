@@ -273,7 +273,9 @@ class BothSession(DemoSession):
         for lag in LAGS:  # one by one: between two, the page may end
             plans.append(await asyncio.to_thread(self._plan, lag))
             store.save(plans[-1])
-        planner = Planner(self.chain, self.directory / "plans", background=False, usable=_has_table)
+        planner = Planner(
+            self.chain, self.directory / "plans", background=False, usable=lambda plan: plan.kind == "table"
+        )
         self.observer = BothObserver(self.chain, plans)
         # The server was born with this journal: nothing was ever asked of it before.
         client = connect(
@@ -286,17 +288,13 @@ class BothSession(DemoSession):
     def _plan(self, lag: int) -> Plan:
         """Make a plan with a table, from which beliefs are computed. A race, though cheaper, has none."""
         made = plan(self.chain, lag, time_limit=PLAN_SECONDS)
-        return made if _has_table(made) else plan(self.chain, lag, "comb")
+        return made if made.kind == "table" else plan(self.chain, lag, "comb")
 
     def _is_due(self) -> bool:
         return len(self.queue) > 1 or (bool(self.queue) and self.queue[0].alone)
 
     def _following(self) -> str | None:
         return self.queue[1].source if len(self.queue) > 1 else None
-
-
-def _has_table(found: Plan) -> bool:
-    return found.kind == "table"
 
 
 async def _end(task: asyncio.Task[None]) -> None:
