@@ -13,8 +13,8 @@ changes in random order. The AUC is the chance that a gap after the first source
 its delay from the call and closes at once. That the rival is caught shows that the method can see what it looks for.
 
 With 300 samples of each source an AUC has a standard error of 0.024, so one of thirty honest rows would leave 0.45 to
-0.55. So a row that is outside 0.47 to 0.53 after the first samples goes on to `--most`; with 1000 of each the error is
-0.013, and one of 10,000 honest rows fails. The whole takes more than an hour on a quiet machine (busy ones show
+0.55. So a row that is outside 0.47 to 0.53 after the first samples goes on to `--most`; with 1500 of each the error is
+0.011, and one of 100,000 honest rows fails. The whole takes more than an hour on a quiet machine (busy ones show
 themselves in both columns); `--sizes`, `--transports`, `--modes` and `--samples` run a part.
 """
 
@@ -292,7 +292,7 @@ def main() -> None:
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--pairs", default="large", help="large (and small), same, or both with a comma")
     parser.add_argument("--samples", type=int, default=300, help="of each source, at least")
-    parser.add_argument("--most", type=int, default=1000, help="of each source, if the first leave a doubt")
+    parser.add_argument("--most", type=int, default=1500, help="of each source, if the first leave a doubt")
     parser.add_argument("--rival", type=int, default=100, help="samples of the rival, 0 for none")
     parser.add_argument("--place", type=Path, help="where journals are kept; the disk of temporary files")
     given = parser.parse_args()
