@@ -242,7 +242,7 @@ class Search:
         self.sets = np.concatenate([more, self.sets])
 
     def _first_sets(self, start: Law | None) -> Member:
-        """All sets if few; else singletons, combs and the start, grown to meet all supports. The full set is last."""
+        """Choose all sets if few; else singletons, combs and start, grown to meet all supports. Full set last."""
         n, full = self.n, np.ones((1, self.n), dtype=bool)
         if n <= ALL_SETS:
             return ((np.arange(1, 1 << n)[:, None] >> np.arange(n)) & 1).astype(bool)

@@ -58,7 +58,7 @@ class PaperScheme:
     full_mass: Any
 
     def law(self) -> dict[tuple[int, ...], Any]:
-        """The law of the query Q = Set(Z): sorted sets and their masses."""
+        """Compute the law of Q = Set(Z): sorted sets and their masses."""
         masses: dict[tuple[int, ...], Any] = {}
         for atom in self.atoms:
             key = tuple(sorted(set(atom.multiset)))

@@ -50,7 +50,7 @@ def peel(rows: Rows, pieces: int) -> tuple[Member, Floats, Floats]:
 
 
 class _Peel:
-    """What is left of the rows, and of the mass of each; `peak[x]` are the contexts at the peak of x, as bits.
+    """Rest of the rows, and of the mass of each; `peak[x]` are the contexts at the peak of x, as bits.
 
     A piece touches a few numbers of a few sources, so they are lists: an array operation takes longer than all of them.
     """
