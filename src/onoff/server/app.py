@@ -45,7 +45,7 @@ _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 
 @dataclass(frozen=True)
 class Settings:
-    """What an operator decides, in one value that can be handed to other processes.
+    """An operator's decisions, in one value that can be handed to other processes.
 
     `publishers` and `readers` are hashes of tokens; no readers' token means that anyone may read.
     """
