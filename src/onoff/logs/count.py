@@ -119,7 +119,7 @@ class Sources:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """What came after contexts of one length: counts[fold, c, j] of source j right after the requests contexts[c]."""
+    """Successors of contexts of one length: counts[fold, c, j] of source j right after the requests contexts[c]."""
 
     contexts: Units
     counts: Units
