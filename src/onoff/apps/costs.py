@@ -75,7 +75,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to look: streams to simulate, seconds for each of them, for a plan and for a first OFF step.
+    """Effort to spend: streams to simulate, seconds for each, for a plan and for a first OFF step.
 
     An optimum within `gap` is near enough. The same seed gives the same streams.
     """
@@ -113,9 +113,9 @@ def costs(
     effort: Effort = Effort(),  # noqa: B008 (frozen)
     bar: Bar = quiet,
 ) -> Iterator[Cost]:
-    """Yield each cost as soon as it is known. `lengths` are those of each chain's messages, by their names.
+    """Yield each cost once it is known. `lengths` are each chain's message lengths, by names.
 
-    If the work is stopped, the streams that are finished still give their costs.
+    If the work is stopped, finished streams still give their costs.
     """
     _check(chains, lags, promises, schemes, sensitive)
     sizes: dict[str, Floats | None] = dict.fromkeys(chains)
@@ -228,7 +228,7 @@ def _first_cost(
 
 @lru_cache(maxsize=2)
 def _first_step(chain: Chain, sensitive: tuple[int | str, ...], time_limit: float, drawn: bool) -> Step | None:
-    """Prepare the first OFF step after ON, once in each process; None if its time is up before."""
+    """Prepare the first OFF step after ON, once in each process; None if time runs out."""
     with suppress(TimeoutError):
         return PastState.start(chain, sensitive).prepare(time.monotonic() + time_limit, drawn)
     return None
@@ -274,7 +274,7 @@ def _next(chain: Chain, state: int, rng: Random) -> int:
 
 
 def _means(asked: Cost, lags: Sequence[int], streams: Sequence[Stream], sizes: Floats | None) -> Iterator[Cost]:
-    """Yield the costs of later OFF steps: means over the streams that got so far, two at least."""
+    """Yield the costs of later OFF steps: means over streams that got so far, two at least."""
     began = any(len(stream.bounds) for stream in streams)
     for lag in lags:
         if lag == 1:

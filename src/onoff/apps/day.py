@@ -41,7 +41,7 @@ WAYS = {  # to ask: what each is called, and for whom it is right
 
 @dataclass(frozen=True)
 class Habits:
-    """What a day is like.
+    """Habits of a day.
 
     `requests` a day, of which the share `private` is private, in runs of `run`; a mirror fetches all `mirrored` times a
     day.
@@ -61,18 +61,18 @@ class Habits:
 
     @property
     def on_rate(self) -> float:
-        """The probability q of going ON after an OFF request."""
+        """Probability q of going ON after an OFF request."""
         return self.private / (1 - self.private) / self.run
 
     def weights(self, steps: int) -> Floats:
-        """The shares of requests 1 to `steps` after ON among all OFF requests. The last one stands for all later."""
+        """Compute shares of requests 1 to `steps` after ON among all OFF requests. The last covers all later."""
         left = np.power(1 - self.on_rate, np.arange(steps), dtype=float)
         return np.append(self.on_rate * left[:-1], left[-1])
 
 
 @dataclass(frozen=True)
 class Way:
-    """What one way of asking costs a day, on average, in the unit of the day.
+    """Average cost a day of one way of asking, in the unit of the day.
 
     The mean over simulated streams is within +- `margin` (95 %), which is 0 where nothing is sampled.
     """
@@ -119,7 +119,7 @@ def compare_day(
     everything, requests, steps = float(sizes.sum()), habits.requests, _steps(habits)
 
     def mix(off: Floats) -> float:
-        """Mean cost of a request, if OFF requests cost so much at each step after ON."""
+        """Average the cost of a request, given OFF costs at each step after ON."""
         return habits.private * everything + (1 - habits.private) * float(times(habits.weights(len(off)), off))
 
     rows = {"openly": [float(times(start_law(chain), sizes))]}

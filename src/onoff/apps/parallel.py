@@ -56,7 +56,7 @@ def use_workers(jobs: int | None = None, dask: str | None = None) -> Iterator[No
 def compute(work: Callable[..., Result], calls: Sequence[tuple[Any, ...]]) -> Generator[tuple[int, Result], None, None]:
     """Call `work(*arguments)` for all arguments; yield (index of the call, result) in the order in which calls end.
 
-    A single call, or all of them if there is one process, is made here.
+    A single call, or all calls if there is one process, run here.
     """
     from joblib import Parallel, delayed, effective_n_jobs
 
@@ -88,7 +88,7 @@ def _ignore_interrupts() -> None:
 
 @contextmanager
 def _cluster(address: str) -> Iterator[None]:
-    """Compute on the cluster of a scheduler. What is not finished at the end is cancelled."""
+    """Compute on a scheduler's cluster. Cancel at the end what is not finished."""
     need("dask", "a Dask cluster")
     from distributed import Client
     from joblib import parallel_config

@@ -41,7 +41,7 @@ LOOKS: dict[str, dict[str, Any]] = {  # equal lines show: one is broad and pale,
 
 
 def check_picture(file: Path) -> None:
-    """Raise before the work, not after it, if nothing can be drawn: the name, the directory, or no matplotlib."""
+    """Raise before the work if a picture cannot be drawn: the name, the directory, or no matplotlib."""
     need("plots", "a picture")
     if file.suffix.lower() not in PICTURES:
         raise OnoffError(f"{file}: a picture ends in {', '.join(PICTURES)}")

@@ -47,7 +47,7 @@ UNKNOWN = 5.0  # transitions: as many count the shares of all requests as the ro
 
 @dataclass(frozen=True)
 class Setup:
-    """What was set up in a directory. `sources` are sorted by name; `server` is an onoff server, if they are there.
+    """Set-up in a directory. `sources` are sorted by name; `server` is an onoff server, if they are there.
 
     Without a chain the journal learns one (promise "past"), or asks for everything for ever ("all"). Sources that are
     `sensitive` need a chain. Without one the promise is "all", which hides them too, and they are kept for later.
@@ -98,7 +98,7 @@ class Setup:
         return self.directory / "feeds.opml"
 
     def client(self, **options: Any) -> Client:
-        """The client of the proxy."""
+        """Make the proxy's client."""
         urls = {name: source.url for name, source in self.sources.items()}
         place = {"urls": urls} if self.server is None else {"server": self.server}
         hidden = () if self.chain is None else self.sensitive
@@ -108,7 +108,7 @@ class Setup:
     async def begin(self, noted: Memory, token: str | None) -> None:
         """Make the journal, which shows whether all parts fit, and then the other files: all, or nothing.
 
-        The journal goes on with what the one before has `noted`.
+        The journal goes on from what the previous one `noted`.
         """
         is_new = not self.directory.exists()
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -123,7 +123,7 @@ class Setup:
         self.write()
 
     def write(self) -> None:
-        """Write the settings, and what follows from them."""
+        """Write the settings and files made from them."""
         sources = {name: vars(source) for name, source in self.sources.items()}
         chain = None if self.chain is None else self.chain.as_dict()
         data = {name: value for name, value in vars(self).items() if name != "directory"}
@@ -131,7 +131,7 @@ class Setup:
         self.settle()
 
     def settle(self) -> None:
-        """Write what follows from the settings, and delete journals of earlier lists. A kill may have prevented it."""
+        """Write files made from the settings, and delete earlier lists' journals: a kill may have prevented it."""
         if self.server is None:
             _write_json(self.directory / "urls.json", {name: source.url for name, source in self.sources.items()})
         lines = (
@@ -143,7 +143,7 @@ class Setup:
         _delete_journals(self.directory, lambda number: number != self.number)
 
     def address(self, name: str) -> str:
-        """Where the proxy has a source."""
+        """URL of a source at the proxy."""
         return f"http://127.0.0.1:{self.port}/{quote(name, safe='')}"
 
     def changed(
@@ -154,10 +154,10 @@ class Setup:
         promise: str | None = None,
         sensitive: Collection[str] = (),
     ) -> tuple[Self, Memory]:
-        """The next set-up, with a journal of its own, and what the one before has noted. What is not given stays.
+        """Make the next set-up, with its own journal, and what the previous one noted. What is not given stays.
 
-        Without a `chain` the public one is taken over for the new list. Where habits were being learned, they are
-        learned anew. Where everything was asked for, it still is, unless a chain or the promise "past" is given.
+        Without a `chain` the public one is taken over for the new list. Habits being learned are
+        learned anew. If everything was asked for, it still is, unless a chain or the promise "past" is given.
         """
         old = unknown_habits(tuple(self.sources))
         for name in removed:
@@ -181,7 +181,7 @@ class Setup:
 
 
 def default_directory() -> Path:
-    """Where everything is, unless told otherwise: with the user's state."""
+    """Find the default directory: with the user's state."""
     return default_journal().with_name("proxy")
 
 
@@ -190,7 +190,7 @@ def has_setup(directory: Path) -> bool:
 
 
 def next_number(directory: Path) -> int:
-    """The number of a journal that is not there yet."""
+    """Find an unused journal number."""
     return 1 + max(_journals(directory).values(), default=0)
 
 
@@ -207,7 +207,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def _journals(directory: Path) -> dict[Path, int]:
-    """The files of all journals, with their numbers."""
+    """List all journals, with their numbers."""
     found = {file: OURS.fullmatch(file.name) for file in directory.glob("journal-*")}
     return {file: int(match[1]) for file, match in found.items() if match is not None}
 
@@ -223,11 +223,11 @@ def _write_json(file: Path, data: object) -> None:
 
 
 def with_sources(chain: Chain, names: Sequence[str]) -> Chain:
-    """The chain for the sources called `names`, in this order; a function of the chain and the names alone.
+    """Adapt the chain to the sources called `names`, in this order; a function of chain and names alone.
 
-    Between sources that stay, P(y | z) keeps its ratios. States with a source that goes are gone with it. Each row
-    counts as many transitions as its weight says, those to sources that stay, and one to each new source. The row
-    after a new source is the shares of all requests. A chain that is stated as exact stays so if it only loses sources.
+    Between sources that stay, P(y | z) keeps its ratios. States with a removed source go, too. Each row
+    counts weight times P transitions to each source that stays, and one to each new source. The row
+    after a new source has the shares of all requests. A chain stated as exact stays so if it only loses sources.
     With a new source it is an estimate: each row of the stated one then counts as 10 transitions for each source.
     """
     if tuple(names) == chain.names:

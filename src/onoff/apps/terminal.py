@@ -1,6 +1,6 @@
-"""A long work and its terminal: how far it is, and how it ends.
+"""A long work and its terminal: its progress, and its end.
 
-A bar shows how far it is, or, where stderr is no terminal, a line every few seconds. SIGTERM and a terminal that is
+A bar shows progress, or, where stderr is no terminal, a line every few seconds. SIGTERM and a terminal that is
 closed (SIGHUP) end it as Ctrl-C does.
 """
 
@@ -66,7 +66,7 @@ def _lines(title: str, total: int | None) -> Iterator[Advance]:
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """End the command on SIGTERM and SIGHUP just as on Ctrl-C: what is temporary is deleted first.
+    """End the command on SIGTERM and SIGHUP just as on Ctrl-C: temporary files are deleted first.
 
     Asyncio, for one, ends its tasks in order for Ctrl-C alone. Where Ctrl-C is ignored, as in a job in the background,
     the command exits with 128 and the number of the signal. A second signal ends it at once, since work in a library

@@ -99,9 +99,9 @@ CONTEXT = """
 
 @dataclass(frozen=True)
 class Sources:
-    """Which sources the log has, from all its rows. `kept` are those of the chain, in its order.
+    """The sources in the log, from all its rows. `kept` are those of the chain, in its order.
 
-    `merged_sources` become one. Those in `left_out` are there and the caller does not want them. `dropped_rows` have no
+    `merged_sources` become one. Those in `left_out` occur but are not wanted. `dropped_rows` have no
     user or no time; `requests` are rows with both, and with a source that is wanted. `one_user`: they are one user's.
     """
 
@@ -119,14 +119,14 @@ class Sources:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """What came after contexts of one length: counts[fold, c, j] of source j right after the requests contexts[c]."""
+    """Successors of contexts of one length: counts[fold, c, j] of source j right after the requests contexts[c]."""
 
     contexts: Units
     counts: Units
 
     @classmethod
     def of(cls, contexts: Units, n: int) -> Level:
-        """A level with counts of 0."""
+        """Make a level of 0 counts."""
         return cls(contexts, np.zeros((FOLDS, len(contexts), n), np.int64))
 
 
@@ -226,7 +226,7 @@ def _statement(length: int, base: int, gap: str) -> str:
 
 
 def _keys(level: Level, base: int) -> NDArray[np.int64]:
-    """The numbers of the contexts, which are in order as the contexts are."""
+    """Number the contexts; the numbers keep their order."""
     places = base ** np.arange(level.contexts.shape[1])[::-1]
     found: NDArray[np.int64] = ((level.contexts + 1) * places).sum(axis=1)
     return found
@@ -241,7 +241,7 @@ def _add(level: Level, base: int, fold: Units, context: Units, code: Units, numb
 
 
 def _frequent(level: Level) -> Units:
-    """The contexts one request longer that came most often, as many as are counted, in order."""
+    """List contexts one request longer that came most often, as many as counted, in order."""
     came = level.counts.sum(axis=0)
     most = MOST_CELLS // came.shape[1]
     order = np.argsort(-came, axis=None, kind="stable")[: min(most, np.count_nonzero(came))]

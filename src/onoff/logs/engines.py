@@ -44,7 +44,7 @@ FAULTS = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column is what. Without `user` all rows are one user's; without `time` the order of the file counts.
+    """Columns by their meaning. Without `user` all rows are one user's; without `time` the file's order counts.
 
     `time_format` says how times are written, as `strptime` does; without it they are ISO 8601 or numbers.
     """
@@ -56,9 +56,9 @@ class Columns:
 
 
 class DuckDB:
-    """DuckDB in this process. What does not fit into `memory` goes to `directory` for a while.
+    """DuckDB in this process. Data beyond `memory` goes to `directory` for a while.
 
-    That works for sorting. Windows over 10^8 rows need too much memory all the same, so such a log is first rewritten
+    This works for sorting. Windows over 10^8 rows need too much memory all the same: such a log is first rewritten
     to the directory, in parts by users.
     """
 
@@ -124,7 +124,7 @@ class DuckDB:
         yield self.connection.execute(statement).fetchnumpy()
 
     def close(self) -> None:
-        """Let go of memory and files."""
+        """Free memory and files."""
         self.connection.interrupt()  # after Ctrl-C a query may still be at work, and closing would wait for its end
         self.connection.close()
 
@@ -213,7 +213,7 @@ def _label(name: str, kind: str) -> str:
 
 
 def _seconds(columns: Columns, types: Mapping[str, str]) -> str:
-    """Write a time as seconds since 1970; null for a text that is none."""
+    """Write a time as seconds since 1970; null if it is none."""
     if columns.time is None:
         return "CAST(0 AS DOUBLE)"
     column, text = identifier(columns.time), f"TRIM(CAST({identifier(columns.time)} AS VARCHAR))"

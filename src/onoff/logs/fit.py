@@ -35,9 +35,9 @@ WORTH = 0.1  # the least saving for which switching privacy OFF is worth the tro
 
 @dataclass(frozen=True)
 class FitOptions(ReadOptions):
-    """What `fit` can be told, with the options for reading; everything is checked before the long work, not after it.
+    """Options of `fit`, with those for reading; all are checked before the long work, not after it.
 
-    Sources that are named in `without` are not in the chain: a request for one of them ends a sequence. So does a pause
+    Sources named in `without` are not in the chain: a request for one of them ends a sequence. So does a pause
     of more than `gap` seconds. The `top` sources are kept, the others become one. `smoothing` is added to every count
     (None: chosen by `onoff.logs.memory.choose_smoothing`). The habits remember up to `memory` requests, or as many as
     `onoff.logs.memory.choose_depth` says ("auto"). DuckDB uses `ram`, and counts unless `spark` names the master of a
@@ -85,7 +85,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class Report:
-    """What was in the log, what was done with it, and what the chain is worth. All dropped rows are counted here.
+    """Content of the log, how it was used, and what the chain is worth. All dropped rows are counted.
 
     rows = dropped_rows + breaks + events. A row without a user or a time is left out. One without a source, or with one
     that is not in the chain, ends its sequence. All others are `events`. `merged_sources` became one source, "other".
@@ -130,7 +130,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class _Counted:
-    """What was counted in a log, for the sources in `names`. A log `of_a_reader` is one of journals."""
+    """Counts of a log, for the sources in `names`. A log `of_a_reader` is from journals."""
 
     names: list[str]
     of_a_reader: bool
@@ -197,7 +197,7 @@ def _with_all_names(file: Path, sources: Sources, names: tuple[str, ...] | None,
 
 
 def _check_rows(file: Path, sources: Sources, columns: Columns) -> None:
-    """Columns that cannot be meant are refused here; a chain of them would look like any other."""
+    """Refuse columns that cannot be meant; a chain of them would look like any other."""
     if 2 * sources.missing_time > sources.rows:
         read_as = columns.time_format or "ISO 8601, or as a number of seconds"
         raise LogError(
@@ -226,7 +226,7 @@ def _name_sources(file: Path, sources: Sources) -> tuple[list[str], int | None]:
 
 
 def _report(file: Path, log: _Counted, told: FitOptions, progress: Progress) -> Fit:
-    """Make the chain of what was counted, with its report."""
+    """Make the chain from the counts, with its report."""
     found, notes, n = log.transitions, log.notes, len(log.names)
     pairs = found.levels[0].counts
     counts = pairs.sum(axis=0)

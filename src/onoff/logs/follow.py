@@ -57,10 +57,10 @@ DEFAULT = ReadOptions()
 class Following:
     """How requests follow a chain, from `tested` requests that came after another one.
 
-    `bits` is what a better model gained on each of them, on average; 0 if none was better. `p_value` bounds the
+    `bits` is a better model's average gain on each of them; 0 if none was better. `p_value` bounds the
     probability of such evidence, at this or any earlier time, if the chain is right. `refuted` means that it is at most
-    `false_alarms`; then `found_at` is the number of requests that were needed, and `hint` what the better model looked
-    at. The chain calls `impossible` requests of them impossible: one of those is enough.
+    `false_alarms`; then `found_at` is the number of requests needed, and `hint` what the better model looked
+    at. The chain calls `impossible` requests impossible: one of them is enough.
     """
 
     tested: int
@@ -100,7 +100,7 @@ class Following:
 class Piece:
     """Some requests in a row: x came after `last`, in the state `state`. The chain gives it P[state, x].
 
-    `tested` are the steps at which something is said: not those where another sequence begins, nor those that the
+    `tested` are the steps that are judged: not those where another sequence begins, nor those that the
     chain calls impossible.
     """
 
@@ -120,7 +120,7 @@ def follows(
 ) -> Following:
     """Test whether requests, indices of sources in the order in which they were made, follow the chain.
 
-    At the places in `begins` another sequence begins: nothing is said of what came there after what.
+    At the places in `begins` another sequence begins: the step to that place is not judged.
 
     Before each request a share 1 / (t + 64) of all capital is laid out anew as at the start. So habits that change
     after t requests cost about log2 t bits more to find, not the losses of t requests.
@@ -185,7 +185,7 @@ def _check(
 
 
 def _states(chain: Chain, path: Units, linked: Mask) -> Units:
-    """The state before each request but the first. Where a sequence begins, nothing older than it counts."""
+    """Find the state before each request but the first. Where a sequence begins, nothing older counts."""
     states = path[:-1].copy()  # a state below n is one request alone
     for t in np.flatnonzero(linked[:-1] if chain.depth > 1 else []):
         states[t + 1] = chain.step[states[t], path[t + 1]]
@@ -262,7 +262,7 @@ def _point_at_recent(piece: Piece) -> Iterator[tuple[str, Mask, Floats]]:
 
 
 def _bet_on_class(tested: Mask, hit: Mask, mass: Floats, length: int) -> Floats:
-    """q / P where A has the probability `mass` by the chain; 1 where the chain is sure of A, or of the opposite."""
+    """Compute q / P where A has probability `mass` in the chain; 1 where the chain is sure of A or its opposite."""
     strength = 1.0
     used = tested & (mass > 1e-9) & (mass < 1 - 1e-9)
     at = np.flatnonzero(used)

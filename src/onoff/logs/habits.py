@@ -1,4 +1,4 @@
-"""People of a log: some are attacked, and from others client and servers learn habits."""
+"""People of a log: some are attacked, the others teach habits to client and servers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def split_people(
 
 
 def _end(path: Sequence[int], chain: Chain) -> int:
-    """Where a path ends: before the first request that is no source of the chain, or impossible there."""
+    """Find the first request of a path that is no source of the chain or impossible; else its length."""
     state = path[0]
     for t, x in enumerate(path):
         if x < 0 or (t and not chain.P[state, x]):
@@ -90,7 +90,7 @@ def fit_people(paths: Sequence[Path], names: Sequence[str], depth: int) -> Conte
 
 
 def count_level(paths: Sequence[Path], n: int, length: int) -> Level:
-    """Count what came after each context of this length, if that is 1 or it came often enough. People fall in folds."""
+    """Count what came after each context of this length, if 1 or if frequent enough. People fall in folds."""
     flat = np.concatenate([np.append(path, -1) for path in paths])  # -1: a person ends
     folds = np.repeat(np.arange(len(paths)) % FOLDS, [len(path) + 1 for path in paths])[length:]
     runs = np.lib.stride_tricks.sliding_window_view(flat, length + 1)
@@ -108,7 +108,7 @@ def count_level(paths: Sequence[Path], n: int, length: int) -> Level:
 
 
 def most_frequent(contexts: Contexts, order: int) -> Mask:
-    """The contexts of up to `order` requests that came most often. A part of a context comes as often as the whole."""
+    """Find the most frequent contexts of up to `order` requests. A part of a context comes as often as the whole."""
     deeper, came = (contexts.lengths > 1) & (contexts.lengths <= order), contexts.counts.sum(axis=1)
     least = np.sort(came[deeper])[:-MOST_STATES].max(initial=0)
     states: Mask = (contexts.lengths == 1) | (deeper & (came > least))

@@ -45,7 +45,7 @@ def is_journal(file: Path) -> bool:
 
 
 def read_journal(file: Path) -> JournalRequests:
-    """Read what a journal has noted."""
+    """Read a journal's notes."""
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
             if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
@@ -95,7 +95,7 @@ def open_requests(files: Sequence[Path]) -> tuple[tuple[str, ...], list[str | No
 
 
 def _hidden(journal: JournalRequests) -> str:
-    """Say what a journal hides; nothing if all of it is open."""
+    """Say what a journal hides; "" if it is all open."""
     if journal.sensitive:
         return "has sensitive sources"
     if journal.chain is not None and journal.promise == "both":

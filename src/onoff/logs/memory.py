@@ -1,12 +1,12 @@
-"""Habits with memory, fitted to counts of contexts: which contexts are worth a row of their own, and what the rows are.
+"""Habits with memory, fitted to counts of contexts: which contexts deserve a row of their own, and the rows.
 
 The row of a context is pulled towards that of its *suffix*, the context without its oldest request:
 
     P_c(j) = (N_cj + s P_suffix(j)) / (N_c + s),
 
 and that of a single request towards 1/n, with s = n times the smoothing. For each length s is the value under which
-readers who are held out, one fold at a time, are likeliest. A context *saves* as many nats as its row makes these
-readers likelier than the row of its suffix does. Savings add up: the likelihood of habits is what all states save.
+readers who are held out, one fold at a time, are likeliest. A context *saves* the nats by which its row makes these
+readers likelier than its suffix's row does. Savings add up: the likelihood of habits is what all states save.
 
 A context becomes a state if it saves more than (n - 1) / 2 ln N, which is Schwarz's price of the n - 1 numbers of a
 row after N transitions. The largest savings come first, each with all states that a suffix tree needs for it, while
@@ -37,13 +37,13 @@ SURE = 2.0  # standard errors, over the folds, by which longer memory is better
 
 @dataclass(frozen=True)
 class Depth:
-    """Habits that remember up to `memory` requests, and what they are worth.
+    """Habits that remember up to `memory` requests, and their worth.
 
     `bits` is the mean of -log2 P over transitions of readers who were held out; None if P is 0 for one of them. Of the
     promise past no scheme needs less than `first_cost` messages at the first OFF step after ON. Contexts of one request
     more have rows that are on average, over requests, at the total variation `distance` from those of these habits:
-    what a server that knows them foresees otherwise; None if they were not counted. An OFF step tells it at most twice
-    the sum of that over the OFF steps since ON (in total variation from telling nothing).
+    a server that knows them predicts differently by this; None if not counted. An OFF step tells it at most twice
+    the sum of this over the OFF steps since ON (in total variation from telling nothing).
     """
 
     memory: int
@@ -57,8 +57,8 @@ class Depth:
 class Contexts:
     """All contexts that were counted, the shorter ones first. The suffix of context c is at the place suffix[c].
 
-    `counts` are of all readers, and so are `rows`, which rest on `weight` transitions each. saved[c, fold] is what the
-    row of the other readers saves for those of the fold.
+    `counts` are of all readers, and so are `rows`, which rest on `weight` transitions each. saved[c, fold] is what
+    the other readers' row saves for the readers of the fold.
     """
 
     runs: list[State]
@@ -86,14 +86,14 @@ class Contexts:
         return Chain(self.rows[states], names, weight, [self.runs[place] for place in np.flatnonzero(states)])
 
     def own_counts(self, states: Mask) -> Units:
-        """Count what came after each state where no longer one is a suffix of the requests before."""
+        """Count what came after each state unless a longer state is a suffix of the requests."""
         counts = self.counts * states[:, None]
         longer = states & (self.lengths > 1)
         np.subtract.at(counts, self.suffix[longer], self.counts[longer])
         return counts
 
     def distance(self, states: Mask, order: int) -> float:
-        """The `distance` of a `Depth`."""
+        """Find `Depth.distance`."""
         home = np.arange(len(states))
         for place in np.flatnonzero(~states):
             home[place] = home[self.suffix[place]]  # the longest suffix that is a state
@@ -126,9 +126,9 @@ def fit_contexts(levels: Sequence[Level], first: Floats, smoothing: float) -> Co
 
 
 def choose_strength(counts: Units, towards: Sequence[Floats], strengths: Floats) -> float:
-    """Choose the strength under which counts[fold] are likeliest given those of all other folds; of equals, the first.
+    """Choose the strength that makes counts[fold] likeliest given all other folds; of equals, the first.
 
-    The rows of those others are pulled towards[fold].
+    The other folds' rows are pulled towards[fold].
     """
     total, nats = counts.sum(axis=0), np.zeros(len(strengths))
     for held, prior in zip(counts, towards, strict=True):
@@ -139,13 +139,13 @@ def choose_strength(counts: Units, towards: Sequence[Floats], strengths: Floats)
 
 
 def choose_smoothing(pairs: Units) -> float:
-    """Choose the smoothing that makes readers likeliest who are held out; of equally good ones, the nearest to 1."""
+    """Choose the smoothing that makes held-out readers likeliest; of equally good values, the nearest to 1."""
     n = int(pairs.shape[2])
     return choose_strength(pairs, [np.full((n, n), 1 / n)] * FOLDS, n * SMOOTHINGS) / n
 
 
 def marginal_bits(pairs: Units) -> float:
-    """Compute the bits for each transition of readers held out if only the frequencies of sources are known."""
+    """Compute the bits per transition of held-out readers if only the frequencies of sources are known."""
     held = pairs.sum(axis=1)
     known = held.sum(axis=0) - held + 1
     return float(-(held * np.log2(known / known.sum(axis=1, keepdims=True))).sum() / held.sum())
@@ -180,7 +180,7 @@ def compare(contexts: Contexts, choices: Sequence[Mask]) -> tuple[Depth, ...]:
 
 
 def choose_depth(contexts: Contexts, choices: Sequence[Mask]) -> int:
-    """Choose the first states than which no later ones save more by `SURE` standard errors, as the folds differ."""
+    """Choose the first states over which later ones save at most `SURE` standard errors, as folds differ."""
     saved = np.array([contexts.saved[states].sum(axis=0) for states in choices])
     gains = saved[None] - saved[:, None]
     better = gains.sum(axis=2) > SURE * sqrt(FOLDS) * gains.std(axis=2, ddof=1)
@@ -188,14 +188,14 @@ def choose_depth(contexts: Contexts, choices: Sequence[Mask]) -> int:
 
 
 def _shrunk(counts: Units, towards: Floats, strength: float) -> Floats:
-    """Rows proportional to counts, pulled towards other rows; no numbers where there is nothing to go by."""
+    """Shrink rows of counts towards other rows; NaN where counts and strength are 0."""
     with np.errstate(invalid="ignore"):
         rows: Floats = (counts + strength * towards) / (counts.sum(axis=1, keepdims=True) + strength)
     return rows
 
 
 def _log_likelihood(counts: Units, rows: Floats) -> Floats:
-    """For each context, the sum of counts times log P."""
+    """Sum counts times log P for each context."""
     at = counts.nonzero()
     with np.errstate(divide="ignore"):
         return np.bincount(at[0], counts[at] * np.log(rows[at]), len(counts)).astype(np.float64)

@@ -68,7 +68,7 @@ DAMAGED = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, No
 class ReadOptions:
     """How to read a log.
 
-    `user`, `time` and `source` name columns; they are guessed if not given. Without a column of users, or with
+    `user`, `time` and `source` name columns; guessed if not given. Without a column of users, or with
     `one_user`, all rows are one user's. `time_format` is that of `strptime`, for times other than ISO 8601 and seconds.
     `kind` is one of `FORMATS`, if the name does not say it.
     """
@@ -83,7 +83,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Log:
-    """What is known of the table `log` of an engine. `names` are all sources, if the log tells them."""
+    """Facts about an engine's table `log`. `names` are all sources, if the log tells them."""
 
     columns: Columns
     notes: tuple[str, ...]
@@ -142,7 +142,7 @@ def _named(plain: Path, file: Path) -> Iterator[None]:
 def unpack(file: Path, directory: Path) -> Path:
     """Unpack the only file of a zip archive, or a gzipped one, into `directory`; other files are left as they are.
 
-    An archive is read to its end, where its length and its checksum are compared, before anything of it is believed.
+    An archive is read to its end, and its length and checksum are compared, before any of it is believed.
     """
     with reading(file, LogError), file.open("rb") as stream:
         head = stream.read(3)
@@ -169,7 +169,7 @@ def unpack(file: Path, directory: Path) -> Path:
 
 
 def _unpack_copy(stream: Any, file: Path, directory: Path, name: str) -> Path:
-    """Copy what was packed in `file`, and unpack the copy if it is packed once more."""
+    """Copy the content packed in `file`; unpack the copy if it is packed again."""
     place = Path(mkdtemp(dir=directory)) / name
     with place.open("wb") as out:
         shutil.copyfileobj(stream, out, 2**20)
@@ -199,7 +199,7 @@ def _scan_csv(file: Path) -> str:
 def _scan_json(engine: DuckDB, file: Path) -> str:
     """Write DuckDB's table function for JSON: objects one after the other, or a list of them.
 
-    DuckDB would unpack what is called .zst by itself, and not look at its checksum.
+    DuckDB would unpack .zst files by itself, without looking at their checksum.
     """
     scan = f"read_json({pattern(file)}, compression = 'uncompressed', hive_partitioning = false"
     return f"{scan}, columns = {_as_text(engine.describe(scan + ')'))})"

@@ -37,17 +37,17 @@ class Bounds:
 
     @property
     def inner_rate(self) -> float:
-        """The rate R^I that the paper's scheme reaches."""
+        """Rate R^I reached by the paper's scheme."""
         return 1 / self.inner
 
     @property
     def outer_rate(self) -> float:
-        """The rate R^O that no scheme exceeds."""
+        """Rate R^O that no scheme exceeds."""
         return 1 / self.outer
 
 
 def bounds(posterior: Posterior | Chain, lag: int | None = None) -> Bounds:
-    """Both bounds: of a posterior, or of a chain at a lag, as `plan` takes them. Rows of fractions give fractions.
+    """Compute both bounds of a posterior, or of a chain at a lag, as `plan` takes them. Fractions give fractions.
 
         bounds(chain, 3).outer == bounds(chain.posterior(3)).outer
 
@@ -78,23 +78,23 @@ def thetas(lam: NDArray[Any]) -> NDArray[Any]:
 
 
 def sum_up(*terms: float) -> float:
-    """A float not below the sum of the terms."""
+    """Bound the sum of the terms by a float."""
     return math.nextafter(math.fsum(terms), math.inf)
 
 
 def down(value: Fraction) -> float:
-    """The largest float not above the value."""
+    """Round the value down to a float."""
     nearest = float(value)
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
 
 
 def up(value: Fraction) -> float:
-    """The smallest float not below the value."""
+    """Round the value up to a float."""
     return -down(-value)
 
 
 def is_symmetric(chain: Chain) -> bool:
-    """Whether P is one value on a permutation and one value elsewhere, to the bit, and all contexts are possible."""
+    """True if P is one value on a permutation and one value elsewhere, to the bit, and all contexts are possible."""
     values, counts = np.unique(chain.P, return_counts=True)
     if len(values) == 1:
         return True

@@ -84,7 +84,7 @@ class Chain:
 
     @classmethod
     def from_counts(cls, counts: ArrayLike, names: Iterable[str] | None = None, smoothing: float = 1.0) -> Self:
-        """The chain with P[i, j] proportional to counts[i, j] + smoothing.
+        """Make P[i, j] proportional to counts[i, j] + smoothing.
 
         Raises `ChainError` for a source without any outgoing count, whatever the smoothing: its row would be invented.
         """
@@ -106,11 +106,11 @@ class Chain:
 
     @property
     def n(self) -> int:
-        """The number of sources."""
+        """Number of sources."""
         return len(self.names)
 
     def index(self, name: str) -> int:
-        """The index of the source called `name`."""
+        """Find a source's index by name."""
         try:
             return self._index[name]
         except (KeyError, TypeError):
@@ -125,7 +125,7 @@ class Chain:
 
     @property
     def depth(self) -> int:
-        """How many requests the longest state has: 1 for a Markov chain."""
+        """Number of requests in the longest state: 1 for a Markov chain."""
         return len(self.states[-1])
 
     @cached_property
@@ -140,7 +140,7 @@ class Chain:
 
     @cached_property
     def moves(self) -> Floats:
-        """[z, y]: the probability of state y after state z. `P` itself for a Markov chain."""
+        """[z, y]: the probability that state y follows z. `P` itself for a Markov chain."""
         if self.depth == 1:
             return self.P
         moves = np.zeros((len(self.P), len(self.P)))
@@ -148,37 +148,37 @@ class Chain:
         return moves
 
     def state_of(self, history: Sequence[int]) -> int:
-        """The state after these requests, oldest first."""
+        """Find the state after a history, oldest first."""
         return tree.longest_suffix({state: z for z, state in enumerate(self.states)}, tuple(history))
 
     def known_state(self, run: Sequence[int]) -> int | None:
-        """The state after these requests, whatever came before them; None if they leave it open."""
+        """Find the state after these requests, whatever came before; None if they leave it open."""
         found = np.arange(len(self.P))
         for x in run:
             found = np.unique(self.step[found, x])
         return int(found[0]) if len(found) == 1 else None
 
     def without_memory(self, what: str = "the promise `both`") -> Self:
-        """The chain itself. Raises `ChainError` if it has memory, which `what` cannot take."""
+        """Return self. Raises `ChainError` if self has memory, which `what` cannot take."""
         if self.depth > 1:
             words = f"these habits remember {self.depth} requests, and {what} needs a Markov chain"
             raise ChainError(f"{words}: fit one with `onoff fit --memory 1`", value=self.depth)
         return self
 
     def power(self, k: int) -> Floats:
-        """P^k, with a small relative error (`onoff.model.powers.power`) in every entry that does not underflow."""
+        """Compute P^k, with a small relative error (`onoff.model.powers.power`) in entries without underflow."""
         if not is_whole(k):
             raise ChainError(f"the exponent is {k!r}: a whole number of at least 0 is needed", value=k)
         return products.power(self.without_memory().P, k)
 
     def posterior(self, lag: int) -> Posterior:
-        """p(request | last, next) at this lag, in floats."""
+        """Prepare p(request | last, next) at this lag."""
         from onoff.model.posterior import Posterior
 
         return Posterior(self.without_memory(), lag)
 
     def stationary(self) -> Floats:
-        """The distribution of states with pi `moves` = pi. Raises `NotUnique` if there is more than one closed class.
+        """Compute the law of states with pi `moves` = pi. Raises `NotUnique` if there are several closed classes.
 
         No digit is lost, even if the chain is nearly deterministic. Raises `ChainError` where floats overflow.
         """
@@ -191,7 +191,7 @@ class Chain:
         return result
 
     def _closed_class(self) -> NDArray[np.intp]:
-        """The sources of the only closed communicating class."""
+        """Find the sources of the one closed class."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import connected_components
 
@@ -210,9 +210,9 @@ class Chain:
         return np.flatnonzero(label == closed[0])
 
     def simulate(self, steps: int, rng: np.random.Generator, start: int | None = None) -> NDArray[np.intp]:
-        """A path of `steps` requests; the first is `start`, or drawn from the stationary distribution.
+        """Draw `steps` requests; the first is `start`, or drawn from the stationary distribution.
 
-        Each step takes one draw of 53 bits, so that what is less likely than 2^-53 may never be seen.
+        Each step takes one draw of 53 bits, so requests less likely than 2^-53 may never be seen.
         """
         if not is_whole(steps):
             raise ChainError(f"steps is {steps!r}: a whole number of at least 0 is needed", value=steps)
@@ -233,14 +233,14 @@ class Chain:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A SHA-256 hash of matrix and names, the same on every machine."""
+        """SHA-256 hash of matrix and names, the same on every machine."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property
     def content(self) -> bytes:
-        """The bytes behind the fingerprint: names as JSON, a zero byte, and the matrix as 64-bit floats, row by row.
+        """Bytes behind the fingerprint: names as JSON, a zero byte, and the matrix as 64-bit floats, row by row.
 
-        Behind the names are the states that are longer than one request, if there are any.
+        After the names come the states longer than one request, if any.
         """
         longer = [self.states[self.n :]] if self.depth > 1 else []
         head = json.dumps(["onoff-chain", 1, list(self.names), *longer], ensure_ascii=True, separators=(",", ":"))
@@ -274,7 +274,7 @@ class Chain:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The chain that such values describe."""
+        """Make the chain from such values."""
         if not (isinstance(data, Mapping) and "names" in data and ("matrix" in data or "contexts" in data)):
             raise ChainError(f"{short(data)} describes no chain: a mapping with `names` and `matrix` is needed")
         if "contexts" in data:
@@ -297,14 +297,14 @@ class Chain:
 
 
 def check_chain(given: object) -> Chain:
-    """The chain that a caller gave. Raises `ChainError` if it is something else."""
+    """Return a given chain. Raises `ChainError` if it is something else."""
     if not isinstance(given, Chain):
         raise ChainError(f"the chain is {short(given)}: a Chain is needed (Chain.load reads a file)", value=given)
     return given
 
 
 def _checked_matrix(values: ArrayLike, what: str, square: bool = True) -> Floats:
-    """A fresh float64 matrix of at least 2 rows of finite numbers >= 0; negative zeros become zeros."""
+    """Copy to a float64 matrix of at least 2 rows of finite numbers >= 0; make negative zeros 0."""
     try:
         matrix = np.asarray(values)
         kind = matrix.dtype.kind
@@ -330,7 +330,7 @@ def _checked_matrix(values: ArrayLike, what: str, square: bool = True) -> Floats
 
 
 def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
-    """The names of n sources, all different; without names, their indices."""
+    """Check the names of n sources, all different; default: indices."""
     if names is None:
         return tuple(map(str, range(n)))
     if isinstance(names, str):
@@ -357,7 +357,7 @@ def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
 
 
 def _checked_weight(weight: ArrayLike, n: int) -> Floats:
-    """The transitions that each of n rows rests on."""
+    """Check the n weights of the rows."""
     try:
         found = np.array(weight, dtype=np.float64)
     except (TypeError, ValueError):
@@ -369,7 +369,7 @@ def _checked_weight(weight: ArrayLike, n: int) -> Floats:
 
 
 def _normalised(row: Floats, index: int, name: str) -> Floats:
-    """A row of probabilities that sums to 1, divided by its sum if that is off by more than rounding."""
+    """Divide a row of probabilities by its sum if that is off by more than rounding."""
     total = math.fsum(row)
     if abs(total - 1) > ROW_SUM_TOLERANCE:
         raise ChainError(
@@ -382,7 +382,7 @@ def _normalised(row: Floats, index: int, name: str) -> Floats:
 
 
 def _cumulated(weights: Floats) -> Floats:
-    """Cumulative sums that end at exactly 1, so that no draw below 1 falls off the end."""
+    """Compute cumulative sums that end at exactly 1: no draw below 1 falls off the end."""
     sums = weights.cumsum(axis=-1)
     scaled: Floats = sums / sums[..., -1:]
     return scaled

@@ -1,10 +1,10 @@
 """Chains as files: JSON (format, version, names, matrix) and CSV (a header of names, then n rows of numbers).
 
-Habits with memory are JSON with `contexts` instead of a `matrix`: a row for each state, and what it comes after.
+Habits with memory are JSON with `contexts` instead of a `matrix`: a row for each state, and the requests it follows.
 
 A CSV may have counts[i, j] of j after i instead of probabilities. Other entries of a JSON file are ignored.
 
-A third form is small and quick to read, and is what plans keep beside them: the bytes whose SHA-256 is the fingerprint
+A third form is small and quick to read; plans keep it beside them: the bytes whose SHA-256 is the fingerprint
 of the chain (`Chain.content`), in a file `FINGERPRINT.chain`. It need not be believed, since its name proves it.
 """
 
@@ -69,14 +69,14 @@ def write(path: str | PathLike[str], chain: Chain) -> None:
 
 
 def name_of(fingerprint: str) -> str:
-    """The name of the file that keeps the chain with this fingerprint beside its plans."""
+    """Name the file that keeps the chain with this fingerprint beside its plans."""
     return f"{fingerprint}.chain"
 
 
 def keep(directory: Path, chain: Chain) -> None:
     """Write the chain into a directory under its fingerprint, unless it is there. Raises `ChainError` if it cannot.
 
-    Whatever else has that name, such as a link or other bytes, is replaced.
+    A link or other bytes under that name are replaced.
     """
     file = directory / name_of(chain.fingerprint)
     try:
@@ -89,7 +89,7 @@ def keep(directory: Path, chain: Chain) -> None:
 
 
 def kept(directory: Path, fingerprint: str) -> Chain:
-    """The chain that is kept in a directory under this fingerprint. Raises `ChainError` if it is another one."""
+    """Read the chain kept under this fingerprint in a directory. Raises `ChainError` if it is another one."""
     from onoff.model.chain import Chain
 
     file = directory / name_of(fingerprint)
@@ -184,7 +184,7 @@ def _chain_of_counts(counts: list[list[float]], names: list[str], file: Path) ->
 
 
 def _hint(names: list[str], body: list[list[str]]) -> str:
-    """What a file that is not square probably is."""
+    """Guess what a file that is not square is."""
     if len(names) == 1 and (len(body) <= 2 or any(mark in names[0] for mark in ";\t| ")):
         return "; is the separator a comma?"
     if len(body) > 2 * len(names):

@@ -24,13 +24,13 @@ BLOCK = 1 << 16  # pairs that are looked at together: bounds the memory
 
 
 def divergence(belief: Floats, before: Floats) -> float:
-    """sum of b log2(b / a) in bits, without cancellation: the terms a phi(b / a - 1), each of which is not negative."""
+    """Sum b log2(b / a) in bits, without cancellation: the terms a phi(b / a - 1), each of which is not negative."""
     used = before > 0
     return float(np.sum(before[used] * phi(belief[used] / before[used] - 1)) / LN2)
 
 
 def accuracy(beliefs: Floats, truth: NDArray[np.intp]) -> float:
-    """The share of requests that the likeliest source guesses right; of k equally likely ones each counts 1/k."""
+    """Share of requests that the likeliest source guesses right; of k equally likely ones each counts 1/k."""
     if not len(truth):
         return 0.0
     likeliest = beliefs >= beliefs.max(axis=1, keepdims=True) - TIE
@@ -63,12 +63,12 @@ def information(joint: Joint) -> float:
 
 
 def total_variation(joint: Joint) -> Fraction:
-    """The total variation between the joint law and the product of its marginals."""
+    """Total variation between the joint law and the product of its marginals."""
     return Fraction(sum(np.abs(excess).sum() for _, excess in _blocks(joint)), 2 * joint.sum() ** 2)
 
 
 def _blocks(joint: Joint) -> Iterator[tuple[Joint, Joint]]:
-    """For blocks of rows: p(v) p(s), and p(v, s) minus that, both times total^2."""
+    """For blocks of rows: p(v) p(s), and p(v, s) - p(v) p(s), times total^2."""
     secrets, total = joint.sum(axis=0), joint.sum()
     rows = max(1, BLOCK // joint.shape[1])
     for first in range(0, len(joint), rows):

@@ -34,15 +34,15 @@ NOTHING = 1e-280  # below it quotients of floats mean nothing: the distance is t
 
 
 def is_too_small(transitions: int, n: int) -> bool:
-    """Say whether a log with so many transitions is too small for a chain to be relied on."""
+    """True if a log with so many transitions is too small to rely on its chain."""
     return transitions < FEW * n
 
 
 def requests_until_refit(transitions: int, n: int, states: int = 0) -> int:
-    """Estimate for how many requests a chain fitted to so many transitions lasts, if habits stay as they are.
+    """Estimate how many requests a chain fitted to so many transitions lasts, if habits stay the same.
 
     A fitted chain is not the true one, and a test that goes on finds any difference. With N transitions it loses about
-    k / 2N nats a request, with k = n (n - 1) free numbers. Who learns from T requests more, as from the N before, gains
+    k / 2N nats a request, with k = n (n - 1) free numbers. A learner of T more requests, as of the N before, gains
     k / 2 (T / N - ln(1 + T / N)), which is about (n T / 2 N)^2. That is ln 100, the alarm at 1 %, at T = 4.3 N / n.
     With memory there are n - 1 free numbers for each of more than n `states`.
     """
@@ -50,7 +50,7 @@ def requests_until_refit(transitions: int, n: int, states: int = 0) -> int:
 
 
 def misfit(true: Chain, used: Chain, lag: int) -> Floats:
-    """D(i) for every last private request i, rounded up: 0 while ON (lag 0), and 1 at most."""
+    """Bound D(i) for each last private request i, rounded up: 0 if ON (lag 0), 1 at most."""
     check(true, used)
     n = true.n
     if lag == 0:
@@ -70,7 +70,7 @@ def misfit(true: Chain, used: Chain, lag: int) -> Floats:
 
 
 def align(true: Chain, used: Chain) -> Chain:
-    """The true chain in the order of the other. Raises `OnoffError` if they do not have the same sources."""
+    """Order the true chain like the other. Raises `OnoffError` if they do not have the same sources."""
     from onoff.model.chain import Chain
 
     if sorted(true.names) != sorted(used.names):
@@ -81,7 +81,7 @@ def align(true: Chain, used: Chain) -> Chain:
 
 
 def refine(true: Chain, used: Chain) -> tuple[Chain, Chain]:
-    """Both with the states of either: habits do not change if a state is split by what came before it."""
+    """Give both the states of either: splitting a state by what came before changes no habits."""
     from onoff.model.chain import Chain
 
     if true.states == used.states:
@@ -95,7 +95,7 @@ def refine(true: Chain, used: Chain) -> tuple[Chain, Chain]:
 
 
 def check(true: Chain, used: Chain) -> None:
-    """Raise `OnoffError` unless both have the same sources in one order, and the client allows all that can happen."""
+    """Raise `OnoffError` unless both have the same sources in one order, and the client allows all possible steps."""
     if true.names != used.names:
         raise OnoffError("the chains have different sources, or another order of them (`onoff.model.misfit.align`)")
     true, used = refine(true, used)
@@ -130,7 +130,7 @@ class Misfit:
 
 
 def information_bound(distance: Fraction, values: float) -> float:
-    """h(d) + d log2 |hidden| bits, rounded up: the most that a stream within d of an independent one tells.
+    """Compute h(d) + d log2 |hidden| bits, rounded up: the most told by a stream within d of independence.
 
     `values` is log2 |hidden|.
     """
@@ -153,7 +153,7 @@ def stream_misfit(
     stated: Sequence[float],
     values: Sequence[float],
 ) -> Misfit:
-    """The bounds for requests that follow the chain `true`, of a client made for the chain `used`.
+    """Bound the misfit of a client made for the chain `used`, if requests follow `true`.
 
     X is the state; streams begin with one request, drawn from `start`.
 
@@ -188,6 +188,6 @@ def stream_misfit(
 
 
 def row_misfit(true: Chain, used: Chain) -> Floats:
-    """eps(x), rounded up."""
+    """Bound eps(x) above."""
     apart: Floats = np.abs(true.P - used.P).sum(axis=1) / 2
     return apart * (1 + 2.0**-40) + np.where(apart > 0, true.n * 2.0**-52, 0.0)

@@ -34,7 +34,7 @@ class Rows(Protocol):
 
     @property
     def n(self) -> int:
-        """The number of sources."""
+        """Number of sources."""
 
     @property
     def rows(self) -> Floats:
@@ -50,13 +50,13 @@ class Rows(Protocol):
 
     @property
     def groups(self) -> int:
-        """The number of groups; some may be empty."""
+        """Number of groups; some may be empty."""
 
     def group(self, index: int) -> Floats:
-        """The rows of one group."""
+        """Return a group's rows."""
 
     def supports(self) -> Iterator[Mask]:
-        """The distinct sets {x : p(x | u) > 0}, some at a time; one may come again. Decided without floats."""
+        """Yield the distinct sets {x : p(x | u) > 0}, in parts; some may repeat. Decided without floats."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,16 +111,16 @@ class Support:
 
     @cached_property
     def joined(self) -> Mask:
-        """joined[last, next]: whether the context is possible."""
+        """joined[last, next]: true if the context is possible."""
         return products.boolean_power(self.edges, self.lag + 1)
 
     @cached_property
     def contexts(self) -> NDArray[np.intp]:
-        """All possible contexts as rows (last, next), in lexicographic order."""
+        """All possible contexts (last, next), in lexicographic order."""
         return np.argwhere(self.joined)
 
     def supports(self) -> Iterator[Mask]:
-        """For each `last`, the distinct sets of possible requests in its contexts; only one if none leaves one out."""
+        """For each `last`, yield the distinct sets of possible requests in its contexts; only one if all are full."""
         if self.edges.all() and self.reached.all():
             yield np.ones((1, self.n), dtype=bool)
             return
@@ -129,7 +129,7 @@ class Support:
             yield np.unique(masks, axis=0)
 
     def possible(self, last: int, next: int) -> Mask:
-        """The requests of positive probability in a context. Raises `ContextError` if the context is impossible."""
+        """Find the possible requests of a context. Raises `ContextError` if the context is impossible."""
         for role, source in (("last", last), ("next", next)):
             if not (is_whole(source) and source < self.n):
                 raise ContextError(f"{role} is {source!r}: the sources are 0 to {self.n - 1}", last=last, next=next)
@@ -202,17 +202,17 @@ class Posterior(Support):
         return self.relative_error + self.n * 2.0**-999
 
     def row(self, last: int, next: int) -> Floats:
-        """p(. | last, next) in O(n). Raises `ContextError` if the context is impossible."""
+        """Compute p(. | last, next) in O(n). Raises `ContextError` if it is impossible."""
         self.possible(last, next)
         return self._normalised(np.array([last]), np.array([next])).reshape(-1)
 
     @property
     def groups(self) -> int:
-        """Contexts with the same `next` are a group: at larger lags they are almost alike."""
+        """Number of groups: contexts with the same `next` are nearly alike at larger lags."""
         return self.n
 
     def group(self, index: int) -> Floats:
-        """The rows of all possible contexts whose `next` is `index`, in the order of `last`."""
+        """Compute the rows of possible contexts with `next` = `index`, ordered by `last`."""
         if not (is_whole(index) and index < self.n):
             raise ChainError(f"the group is {index!r}: the sources are 0 to {self.n - 1}", value=index)
         joined = self.joined[:, index]
@@ -223,7 +223,7 @@ class Posterior(Support):
         """max_u p(x | u) for every source x, faster than all rows: at most n^3 products and no sums.
 
         Contexts whose `last` or `next` cannot give the largest value are left out. Float multiplication is monotone, so
-        that the result is bit for bit that of looking at all of them.
+        the result is bit for bit the same as over all contexts.
         """
         P, walk = self.chain.P, self.walk
         result, inverse = np.zeros(self.n), np.zeros((self.n, self.n))
@@ -243,7 +243,7 @@ class Posterior(Support):
         return result
 
     def blocks(self) -> Iterator[tuple[NDArray[np.intp], Floats]]:
-        """For each `last`: its possible contexts and their rows. n^2 numbers at a time."""
+        """For each `last`, yield its possible contexts and rows: n^2 numbers at a time."""
         for last in range(self.n):
             nexts = np.flatnonzero(self.joined[last])
             lasts = np.full(len(nexts), last)
@@ -255,7 +255,7 @@ class Posterior(Support):
         return np.concatenate([rows for _, rows in self.blocks()])
 
     def _normalised(self, lasts: NDArray[np.intp] | slice, nexts: NDArray[np.intp] | slice) -> Floats:
-        """The rows of these contexts; one `last` or `next` goes with all of the others."""
+        """Compute these contexts' rows; one `last` or `next` goes with all the others."""
         weights: Floats = self.walk[lasts] * self.chain.P.T[nexts]
         weights /= weights.sum(axis=1, keepdims=True)
         return weights
@@ -274,7 +274,7 @@ class Walks:
         self._reached: dict[int, tuple[int, Floats]] = {}
 
     def row(self, last: int, k: int) -> Floats:
-        """Row `last` of P^k, for k from 1 on. By repeated squaring if the walk would be very long."""
+        """Compute row `last` of P^k for k >= 1, by repeated squaring if the walk is long."""
         if k > MOST_STEPS:
             far: Floats = self._power(k)[last]
             return far
@@ -301,7 +301,7 @@ class WalkedPosterior(Posterior):
         self._walked = 1 <= lag <= MOST_STEPS and smallest >= math.log2(SAFE)
 
     def row(self, last: int, next: int) -> Floats:
-        """p(. | last, next): n^2 products for every lag since the one that was last asked for with this `last`."""
+        """Compute p(. | last, next): n^2 products for each lag since the last call with this `last`."""
         if not self._walked:
             return super().row(last, next)
         self.possible(last, next)

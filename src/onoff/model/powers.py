@@ -31,21 +31,21 @@ Factor = TypeVar("Factor")
 
 
 def times(a: Any, b: Any) -> NDArray[Any]:
-    """a @ b, with the flags of the processor ignored."""
+    """Compute a @ b, ignoring the processor's flags."""
     with np.errstate(all="ignore"):
         result: NDArray[Any] = np.matmul(a, b)
     return result
 
 
 def contract(indices: str, *factors: NDArray[Any]) -> NDArray[Any]:
-    """The sums of products that `np.einsum` writes with these indices, with the flags of the processor ignored."""
+    """Compute sums of products as `np.einsum` does with these indices, ignoring the processor's flags."""
     with np.errstate(all="ignore"):
         result: NDArray[Any] = np.einsum(indices, *factors, optimize=factors[-1].ndim > 3)
     return result
 
 
 def whole_times(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """a @ b of whole numbers or fractions, exact as far as their type carries. `TypeError` if one has floats."""
+    """Multiply whole numbers or fractions, exact as far as their type carries. `TypeError` if one has floats."""
     if a.dtype.kind not in "biuO" or b.dtype.kind not in "biuO":
         raise TypeError(f"a product of {a.dtype} and {b.dtype} is not one of whole numbers: use `times`")
     result: NDArray[Any] = np.matmul(a, b)
@@ -53,13 +53,13 @@ def whole_times(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 
 
 def sparse_times(a: csr_array, b: NDArray[Any]) -> NDArray[Any]:
-    """a @ b for a sparse matrix. SciPy multiplies in loops of its own and looks at no flags."""
+    """Multiply by a sparse matrix. SciPy's own loops look at no flags."""
     result: NDArray[Any] = a @ b
     return result
 
 
 def counts(a: Mask, b: Mask) -> NDArray[np.float32]:
-    """How many members each row of `a` shares with each column of `b`; exact for fewer than 2^24 members.
+    """Count the members each row of `a` shares with each column of `b`; exact below 2^24 members.
 
     All partial sums are whole numbers below 2^24, which single precision holds exactly in any order of summation.
     """
@@ -67,14 +67,14 @@ def counts(a: Mask, b: Mask) -> NDArray[np.float32]:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """One BLAS thread inside: where matrices are small, more of them only wait for each other."""
+    """Use one BLAS thread inside: for small matrices, more only wait for each other."""
     limited: AbstractContextManager[object] = _pools().limit(limits=1, user_api="blas")
     return limited
 
 
 @cache
 def _pools() -> ThreadpoolController:
-    """The BLAS libraries that are loaded, looked for once: that takes 10 ms."""
+    """Find the loaded BLAS libraries once: that takes 10 ms."""
     import scipy.linalg  # noqa: F401 (what is loaded now is found)
     from threadpoolctl import ThreadpoolController
 
@@ -82,7 +82,7 @@ def _pools() -> ThreadpoolController:
 
 
 def product(a: Floats, b: Floats) -> Floats:
-    """a @ b, summed in blocks of about sqrt(n): sums of `summands(n)` terms in sequence instead of n."""
+    """Compute a @ b in blocks of about sqrt(n): sums of `summands(n)` terms in sequence."""
     width = _block(len(b))
     total: Floats = times(a[:, :width], b[:width])
     for start in range(width, len(b), width):
@@ -91,18 +91,18 @@ def product(a: Floats, b: Floats) -> Floats:
 
 
 def power(matrix: Floats, k: int) -> Floats:
-    """matrix^k with a relative error of at most gamma(max(k - 1, 0) * summands(n)) where nothing underflows."""
+    """Compute matrix^k; without underflow, the relative error is at most gamma(max(k - 1, 0) * summands(n))."""
     return _power(matrix, k, product) if k else np.eye(len(matrix))
 
 
 def summands(n: int) -> int:
-    """How many roundings a sum of n products in blocks meets at most."""
+    """Bound the number of roundings in a sum of n products in blocks."""
     width = _block(n)
     return width + -(-n // width)
 
 
 def gamma(terms: float) -> float:
-    """An upper bound on the relative error of `terms` roundings in sequence."""
+    """Bound the relative error of `terms` roundings in sequence."""
     return terms * UNIT / (1 - 2 * terms * UNIT)
 
 
@@ -111,7 +111,7 @@ def _block(n: int) -> int:
 
 
 def _power(base: Factor, k: int, multiply: Callable[[Factor, Factor], Factor]) -> Factor:
-    """base^k for k >= 1 by repeated squaring."""
+    """Compute base^k for k >= 1 by squaring."""
     result: Factor | None = None
     while True:
         if k & 1:
@@ -124,7 +124,7 @@ def _power(base: Factor, k: int, multiply: Callable[[Factor, Factor], Factor]) -
 
 
 def boolean_power(support: Mask, k: int) -> Mask:
-    """Which pairs are joined by a walk of exactly k steps; exact for any n below 2^24."""
+    """Find the pairs joined by a walk of exactly k steps; exact for n below 2^24."""
 
     def multiply(a: Mask, b: Mask) -> Mask:
         return counts(a, b) > 0
@@ -135,7 +135,7 @@ def boolean_power(support: Mask, k: int) -> Mask:
 
 
 def stationary(P: Floats) -> Floats:
-    """The stationary distribution of an irreducible chain, by Grassmann-Taksar-Heyman elimination: no subtraction."""
+    """Compute the stationary law of an irreducible chain by Grassmann-Taksar-Heyman elimination: no subtraction."""
     A, size = P.copy(), len(P)
     for k in range(size - 1, 0, -1):
         A[:k, k] /= A[k, :k].sum()

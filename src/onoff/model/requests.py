@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def request_law(chain: Chain) -> Floats:
-    """How often each source is asked for in the long run. Raises `NotUnique` where that depends on the beginning."""
+    """Long-run shares of all sources. Raises `NotUnique` where they depend on the beginning."""
     return np.bincount(chain.last, chain.stationary(), chain.n).astype(np.float64)
 
 
 def start_law(chain: Chain, uniform: bool = False) -> Floats:
-    """The law of the first request: stationary; uniform if asked for, or if that is not unique or leaves sources out.
+    """Choose the first request's law: stationary; uniform if asked for, or if that is not unique or omits sources.
 
-    Otherwise nothing would be said of streams that start with some source.
+    Else streams from some source would go unexamined.
     """
     law = np.ones(chain.n)
     with suppress(NotUnique):
@@ -40,8 +40,8 @@ def start_law(chain: Chain, uniform: bool = False) -> Floats:
 class Split:
     """People to attack, and the habits that were learned from `training` others.
 
-    `clients` are told by how many requests they remember, `servers` by name. `start` is the law of the first request.
-    `cut` sequences end early, before a source or a step that the client's chain does not have.
+    `clients` are keyed by how many requests they remember, `servers` by name. `start` is the law of the first request.
+    `cut` sequences end early, before a source or step missing in the client's chain.
     """
 
     clients: dict[int, Chain]
@@ -53,5 +53,5 @@ class Split:
 
 
 def lags_of(statuses: Sequence[bool]) -> list[int]:
-    """For every step, how many steps ago privacy was last ON: 0 while ON."""
+    """Count each step's distance from the last ON step: 0 while ON."""
     return list(accumulate(statuses, lambda lag, private: 0 if private else lag + 1, initial=0))[1:]

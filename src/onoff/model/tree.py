@@ -22,7 +22,7 @@ MOST = 2000  # states of habits with memory
 
 
 def check_states(states: Iterable[Sequence[int]], names: Sequence[str]) -> list[State]:
-    """The states as they were given, if they are closed and all single sources are there."""
+    """Check that the states are closed and hold all single sources."""
     n = len(names)
     found = [tuple(map(int, state)) for state in states]
     if len(found) > max(n, MOST):
@@ -46,17 +46,17 @@ def check_states(states: Iterable[Sequence[int]], names: Sequence[str]) -> list[
 
 
 def said(state: Iterable[int], names: Sequence[str]) -> str:
-    """A state in words."""
+    """Describe a state."""
     return " -> ".join(repr(names[x]) if 0 <= x < len(names) else f"source {x}" for x in state)
 
 
 def in_order(states: Sequence[State]) -> list[int]:
-    """The order in which a chain keeps its states: the single sources first, then by length."""
+    """Order states as a chain keeps them: single sources first, then by length."""
     return sorted(range(len(states)), key=lambda row: (len(states[row]), states[row]))
 
 
 def longest_suffix(places: Mapping[State, int], history: State) -> int:
-    """The place of the longest suffix of a history that is a state."""
+    """Find the place of a history's longest suffix that is a state."""
     return next(places[history[start:]] for start in range(len(history)) if history[start:] in places)
 
 
@@ -70,7 +70,7 @@ def steps(states: Sequence[State], n: int) -> NDArray[np.intp]:
 
 
 def parse_contexts(contexts: Any, names: Sequence[str]) -> tuple[list[State], list[Any]]:
-    """The states and rows of a file's `contexts`: [{"after": [oldest, ..., last], "row": [...]}, ...]."""
+    """Parse a file's `contexts`: [{"after": [oldest, ..., last], "row": [...]}, ...]."""
     places = {name: x for x, name in enumerate(names) if isinstance(name, str)}
     states, rows = [], []
     if not isinstance(contexts, list):

@@ -107,12 +107,12 @@ def read(path: str | PathLike[str], chain: Chain | None = None) -> Plan:
 
 
 def checksum(data: dict[str, Any]) -> str:
-    """The SHA-256 of a document, in hexadecimal."""
+    """Hash a document: SHA-256, in hexadecimal."""
     return hashlib.sha256(_canonical(data)).hexdigest()
 
 
 def seal(data: dict[str, Any]) -> str:
-    """The HMAC of a document with the key in the user's cache, which is made if there is none; "" if it cannot be.
+    """Compute a document's HMAC with the key in the user's cache, made if missing; "" if that fails.
 
     Without a seal the plan is verified whenever it is opened.
     """
@@ -139,7 +139,7 @@ def _plain(value: Any) -> Any:
 
 
 def _chain(data: dict[str, Any], file: Path, known: Chain | None) -> Chain:
-    """The chain that the plan is for: the one that is known, or that lies beside it."""
+    """Find the plan's chain: the known one, or the one beside the plan."""
     fingerprint = data["chain"]
     if not (isinstance(fingerprint, str) and re.fullmatch("[0-9a-f]{64}", fingerprint)):  # it becomes a path
         raise PlanError("what names its chain is no fingerprint; make the plan anew")

@@ -60,22 +60,22 @@ class Plan(ABC):
 
     @abstractmethod
     def rounding_at(self, lag: int) -> float:
-        """A proved bound on the total variation, per step, between the law of the query in any context and one law."""
+        """Bound, per step, the total variation between the law of the query in any context and one common law."""
 
     @abstractmethod
     def draw(
         self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
     ) -> Query:
-        """The query for `request` in the context (last, next), at the lag of the plan or a larger one."""
+        """Draw the query for `request` in the context (last, next), at the plan's lag or a larger one."""
 
     @property
     def n(self) -> int:
-        """The number of sources."""
+        """Number of sources."""
         return self.chain.n
 
     @property
     def identity(self) -> PlanName:
-        """Which plan this is, so that an audit finds the very one that was used."""
+        """Name of this plan, by which an audit finds the very one that was used."""
         return PlanName(self.scheme, self.lag)
 
     @property
@@ -94,7 +94,7 @@ class Plan(ABC):
         return excess(self.cost, self.lower_bound)
 
     def excess_at(self, lag: int) -> float:
-        """How far the cost is above the outer bound of a lag that the plan serves, as a share of that bound."""
+        """Compute how far the cost is above the outer bound of a served lag, as a share of that bound."""
         return excess(self.cost, outer_bound(Posterior(self.chain, self.served_lag(lag))))
 
     @property
@@ -106,13 +106,13 @@ class Plan(ABC):
         """Check every context of a table. Raises `PlanError` if one cannot be drawn from."""
 
     def prove(self, certificate: Mapping[str, Any], time_limit: float) -> float:
-        """The lower bound that a stated certificate proves for all schemes at this lag, computed anew."""
+        """Compute anew the lower bound that a stated certificate proves for all schemes at this lag."""
         from onoff.schemes.certificate import Certificate, prove
 
         return prove(Certificate.from_dict(certificate), Posterior(self.chain, self.lag), time_limit).bound
 
     def served_lag(self, lag: int | None) -> int:
-        """The lag to serve: the plan's own by default, never a smaller one."""
+        """Choose a lag to serve: the plan's own by default, never smaller."""
         if lag is None:
             return self.lag
         check_lag(lag)
@@ -142,17 +142,17 @@ class Plan(ABC):
             raise PlanError(f"the lower bound is {self.lower_bound!r}: a positive number is needed")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How to pickle or copy it: from its fields, without what it has computed meanwhile."""
+        """Pickle or copy the plan from its fields, without what it has computed."""
         return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)  # type: ignore[arg-type]
 
 
 def cheapest(plans: Sequence[Plan]) -> Plan:
-    """The plan to use of those that serve a lag: the cheapest, and of equally cheap ones that of the largest lag."""
+    """Choose a plan for a lag: the cheapest, and of equally cheap ones the one with the largest lag."""
     return min(plans, key=lambda plan: (plan.at_most, -plan.lag))
 
 
 def excess(cost: float, bound: float) -> float:
-    """How far a cost is above a bound, as a share of the bound: rounded up, and not below 0."""
+    """Compute how far a cost is above a bound, as a share of it: rounded up, at least 0."""
     return max(0.0, up(Fraction(cost) / Fraction(bound) - 1))
 
 
@@ -171,12 +171,12 @@ def plan(
     time_limit: float | None = None,
     progress: Tell | None = None,
 ) -> Plan:
-    """A plan for this lag and every larger one, as cheap as the scheme (one of `onoff.schemes.SCHEMES`) can make it.
+    """Make a plan for this lag and larger ones, as cheap as the scheme (one of `onoff.schemes.SCHEMES`) can.
 
     "everything" always asks for the full set. "paper" is the paper's scheme. "comb" is quick and near the bound.
-    "optimal" goes on until its cost is proved to be within `gap` of the least possible, or until `time_limit` seconds
-    have passed; the plan states the gap that it reached. "race" needs no table. "auto" is the cheapest of the race, the
-    comb and the optimum as far as time and size allow. A scheme that has no table when its time is up leaves the race.
+    "optimal" continues until its cost is proved to be within `gap` of the least possible, or until `time_limit` seconds
+    have passed; the plan states the gap that it reached. "race" needs no table. "auto" takes the cheapest of race,
+    comb and optimum as far as time and size allow. A scheme without a table when time is up leaves the race.
     `progress(cost, lower_bound)` is called as they improve. Long work is divided by joblib among the cores of this
     machine, or among the workers of `joblib.parallel_config`.
     """
@@ -211,9 +211,9 @@ def plan(
 
 
 def _never_worse(table: Plan, deadline: float) -> Plan:
-    """The table, or the race if that is cheaper by more than chance explains (`RacePlan.at_most`).
+    """Return the table, or the race if cheaper by more than chance explains (`RacePlan.at_most`).
 
-    A race is looked at only where it may win. A few draws tell whether an estimate of its cost is worth its time.
+    A race is tried only where it may win. A few draws tell whether an estimate of its cost is worth its time.
     """
     from onoff.plans.race import DRAWS, FIRST_DRAWS, race_plan
 
@@ -229,7 +229,7 @@ def _never_worse(table: Plan, deadline: float) -> Plan:
 
 
 def _auto(task: Task) -> Proposal:
-    """What the best scheme for this number of sources proposes."""
+    """Propose by the best scheme for so many sources."""
     n = task.posterior.n
     if COMB_LIMIT >= n > OPTIMAL_LIMIT:
         from onoff.schemes.optimum import by_symmetry
@@ -240,5 +240,5 @@ def _auto(task: Task) -> Proposal:
 
 
 def best_scheme(n: int) -> str:
-    """The scheme that "auto" takes for n sources."""
+    """Name the scheme of "auto" for n sources."""
     return "race" if n > COMB_LIMIT else "comb" if n > OPTIMAL_LIMIT else "optimal"

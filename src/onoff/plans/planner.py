@@ -46,8 +46,8 @@ WORTH = 1e-3  # the last lag of the grid is the first whose bound is within this
 class Planner:
     """Plans for one chain. `best(lag)` never waits; `close()` (or `with`) ends the process in the background.
 
-    Which plan is used when depends on the clock, never on the requests. `trouble` says why plans cannot be kept, if
-    they cannot. Then the plans that can be read are used, and the race.
+    Which plan serves when depends on the clock, never on the requests. `trouble` says why plans cannot be kept, if so.
+    Then the client uses the plans that can be read, and the race.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Planner:
         limit: float = LIMIT,
         usable: Callable[[Plan], bool] = lambda plan: True,
     ) -> None:
-        """With `background=False` no process is started and nothing is written; else it ends after `limit` seconds.
+        """With `background=False` start no process and write nothing; otherwise end it after `limit` seconds.
 
-        Only `usable` plans are given out, unless there is none.
+        Only `usable` plans are given out, if there are any.
         """
         if not is_flag(background):
             raise PlanError(f"background is {background!r}: True or False is needed")
@@ -83,7 +83,7 @@ class Planner:
         self.best(1)
 
     def best(self, lag: int) -> Plan:
-        """The cheapest available plan whose lag is at most this one."""
+        """Find the cheapest available plan of at most this lag."""
         _check_lag(lag)
         self._refresh()
         self._compute(lag)
@@ -92,7 +92,7 @@ class Planner:
 
     @property
     def is_working(self) -> bool:
-        """Whether a process in the background is computing plans."""
+        """True if a process in the background is computing plans."""
         return self._running
 
     def close(self) -> None:
@@ -125,13 +125,13 @@ class Planner:
         return self._worker is not None and self._worker.poll() is None
 
     def _all_at_hand(self, lag: int) -> bool:
-        """Whether a process in the background would find nothing to do."""
+        """True if a process in the background would find no work."""
         lags, reach = self.store.noted()
         needed = [each for each in lags if each <= lag]
         return reach >= lag and all(each in self._loaded and is_final(self._loaded[each]) for each in needed)
 
     def _compute(self, lag: int) -> None:
-        """Have the background make plans up to this lag, unless it has done so or is doing so."""
+        """Let the background make plans up to this lag, unless it has done or is doing that."""
         if not self._background or self._running or lag <= self._reach:
             return
         now = time.monotonic()
@@ -164,7 +164,7 @@ class Planner:
             self._do_without(str(error))
 
     def _do_without(self, trouble: str) -> None:
-        """Compute nothing any more, and use the plans that can be read."""
+        """Stop computing plans, and use those that can be read."""
         self.trouble, self._background = trouble, False
 
 
@@ -174,7 +174,7 @@ def _check_lag(lag: int) -> None:
 
 
 def grid(bound: Callable[[int], float]) -> Iterator[int]:
-    """The lags worth a plan of their own, where `bound(lag)` is the outer bound, which never rises with the lag.
+    """Yield the lags worth a plan of their own; `bound(lag)` is the outer bound, never rising with the lag.
 
     After each comes the first lag whose bound is lower by the factor 1 + EXCESS: no lag in between would gain more by
     a plan of its own. The last one is within WORTH of the bound at the lag FAR. So there are at most
@@ -196,7 +196,7 @@ def grid(bound: Callable[[int], float]) -> Iterator[int]:
 
 
 def coarse() -> Iterator[int]:
-    """1, 2, 3, 5, 8, 13, ...: what is planned first, and how far ahead."""
+    """Yield 1, 2, 3, 5, 8, 13, ...: the lags to plan first."""
     a, b = 1, 2
     while True:
         yield a
@@ -227,7 +227,7 @@ def compute(store: PlanStore, reach: int) -> None:
 
 
 def _bound(chain: Chain, lag: int) -> float:
-    """The outer bound; 0 at a lag whose walks are too unlikely to compute with."""
+    """Compute the outer bound; 0 at a lag whose walks are too unlikely."""
     try:
         return outer_bound(Posterior(chain, lag))
     except ChainError:
@@ -242,13 +242,13 @@ def _finished(store: PlanStore, lag: int) -> bool:
 
 
 def is_final(found: Plan) -> bool:
-    """Whether this is what `plan` would make: the best scheme for this number of sources."""
+    """True if `plan` would make this plan: by the best scheme for so many sources."""
     near = found.kind == "table" and found.gap <= 1e-6
     return near or found.scheme in (best_scheme(found.chain.n), "optimal")
 
 
 def main() -> None:
-    """The background: `python -m onoff.plans.planner DIRECTORY REACH SECONDS`. One process at a time for a store."""
+    """Compute plans: `python -m onoff.plans.planner DIRECTORY REACH SECONDS`. One process at a time for a store."""
     os.nice(NICENESS)
     signal.setitimer(signal.ITIMER_REAL, float(sys.argv[3]))  # ends the process, whatever it is doing
     store = PlanStore.open(Path(sys.argv[1]))

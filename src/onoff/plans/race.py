@@ -62,16 +62,16 @@ class RacePlan(Plan):
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the estimated cost."""
+        """Standard error of the estimated cost."""
         return (self.interval[1] - self.cost) / 1.96
 
     def rounding_at(self, lag: int) -> float:
-        """A proved bound on the total variation, per draw, between the law of the query in a context and a fixed law.
+        """Bound, per draw, the total variation between the law of the query in a context and a fixed law.
 
         It is a sum of five parts. The clocks have nearly their law (`total_variation`). Rounding may carry a
         clock across a point of the grid. A request may miss the winners because its lead vanished on the grid. The
-        posterior row has a relative error, and at a larger lag so have the weights of j. Contexts that are too
-        unlikely are not looked at. The last part bounds the joint law of context and query; the others hold in every
+        posterior row has a relative error, and at a larger lag so do the weights of j. Contexts that are too
+        unlikely are skipped. The last part bounds the joint law of context and query; the others hold in every
         context.
         """
         lag = self.served_lag(lag)
@@ -86,7 +86,7 @@ class RacePlan(Plan):
     def draw(
         self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
     ) -> Query:
-        """The query for `request` in the context (last, next), at the lag of the plan or a larger one."""
+        """Draw the query for `request` in the context (last, next), at the plan's lag or a larger one."""
         lag = self.served_lag(lag)
         self._support(lag).check(request, last, next)
         if lag > self.lag:
@@ -110,7 +110,7 @@ class RacePlan(Plan):
         return Walks(self.chain)
 
     def _clocks(self, request: int, last: int, next: int, randbelow: RandBelow) -> Floats:
-        """The clocks given the request; without a shift if the whole row underflows (then the context is faint)."""
+        """Draw the clocks given the request; without a shift if the whole row underflows (a faint context)."""
         fine = exponentials(self.n + 1, randbelow)
         common = fine.pop()
         weights = _integers(self._walk[last] * self.chain.P[:, next])
@@ -121,7 +121,7 @@ class RacePlan(Plan):
         return on_grid(fine)
 
     def _earlier(self, request: int, last: int, lag: int, randbelow: RandBelow) -> int:
-        """Where the reader may have been `self.lag` steps ago: never where they were, which would leak."""
+        """Draw where the reader may have been `self.lag` steps ago; the true place would leak."""
         ahead = self._walks.row(last, lag - self.lag) * self._walk[:, request]
         weights = _integers(ahead)
         if not sum(weights):  # all underflow: any source that the graph allows
@@ -141,7 +141,7 @@ def race_plan(
 ) -> RacePlan:
     """Estimate the cost of a race from `draws` unconditional races, or FIRST_DRAWS if the deadline passes.
 
-    `bound` is the outer bound, if it is known.
+    `bound` is the outer bound, if known.
     """
     race = Race(chain.P, chain.power(lag))
     sizes: list[int] = []
@@ -153,12 +153,12 @@ def race_plan(
 
 
 def on_grid(fine: list[int]) -> Floats:
-    """Clocks rounded up to the grid, strictly: never zero."""
+    """Round clocks up to the grid, strictly: never zero."""
     return np.array([float((clock >> (FINE - GRID)) + 1) for clock in fine])
 
 
 def _integers(weights: Floats) -> list[int]:
-    """Non-negative floats as integers with a common factor, the largest of WEIGHT_BITS bits; all 0 if all are."""
+    """Scale non-negative floats to integers, the largest of WEIGHT_BITS bits; all 0 if all are 0."""
     top = float(weights.max())
     if top == 0:
         return [0] * len(weights)

@@ -29,7 +29,7 @@ from onoff.types import is_whole
 
 
 def default_directory() -> Path:
-    """Where plans are kept unless told otherwise: the user's cache."""
+    """Find the default directory for plans: the user's cache."""
     return cache_directory("plans")
 
 
@@ -37,14 +37,14 @@ class PlanStore:
     """The plans of one chain."""
 
     def __init__(self, chain: Chain, directory: Path | None = None, *, make: bool = True) -> None:
-        """The directory is made if it is not there; with `make=False` nothing is, and plans can only be read."""
+        """Make the directory if it is missing; with `make=False` make nothing: plans can only be read."""
         self.chain = check_chain(chain).without_memory()
         self.directory = Path(directory or default_directory()).absolute() / _name(chain.fingerprint)
         if make:
             self.make()
 
     def make(self) -> None:
-        """Make the directory and what describes it, where it is not there or damaged; `PlanError` if it cannot be."""
+        """Make the directory and its description, where missing or damaged; `PlanError` if that fails."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             keep(self.directory, self.chain)
@@ -54,7 +54,7 @@ class PlanStore:
 
     @classmethod
     def open(cls, directory: Path) -> PlanStore:
-        """The store that lives in exactly this directory."""
+        """Open the store in exactly this directory."""
         for file in directory.glob("*.chain"):
             if _name(file.stem) == directory.name:
                 return cls(kept(directory, file.stem), directory.parent)
@@ -64,7 +64,7 @@ class PlanStore:
         return self.directory / f"lag-{lag}.plan.json"
 
     def lags(self) -> dict[int, int]:
-        """The lags that have a plan, each with the time its file was written (in nanoseconds)."""
+        """List the lags that have a plan, with the time of each file (in nanoseconds)."""
         found = {}
         for file in self.directory.glob("lag-*.plan.json"):
             number = file.name.removeprefix("lag-").removesuffix(".plan.json")
@@ -74,7 +74,7 @@ class PlanStore:
         return found
 
     def load(self, lag: int) -> Plan:
-        """The plan for this lag. Raises `PlanError` if there is none, or if some context cannot be drawn from."""
+        """Load the plan for this lag. Raises `PlanError` if there is none, or a context cannot be drawn from."""
         plan = planfile.read(self.path(lag), self.chain)
         if plan.chain != self.chain or plan.lag != lag:
             raise PlanError(f"{self.path(lag)}: is a plan for another chain or lag; delete it")
@@ -82,7 +82,7 @@ class PlanStore:
         return plan
 
     def save(self, plan: Plan) -> bool:
-        """Keep the plan, unless one for its lag that costs no more is there. Return whether it was kept."""
+        """Keep the plan, unless one for its lag costs no more. Return True if it was kept."""
         if plan.chain != self.chain:
             raise PlanError("this plan is for another chain than the store")
         with suppress(PlanError):  # none yet, or one that cannot be used: replace it
@@ -97,11 +97,11 @@ class PlanStore:
         return True
 
     def note(self, lags: Sequence[int], reach: int) -> None:
-        """Note that plans of these lags are all that are worth making up to the lag `reach`."""
+        """Note that up to the lag `reach` only plans of these lags are worth making."""
         write_atomically(self.directory / "grid.json", json.dumps({"lags": lags, "reach": reach}).encode())
 
     def noted(self) -> tuple[list[int], int]:
-        """What was noted last; no lag, and reach 0, if nothing was."""
+        """Read the last note: no lags and reach 0 if none."""
         with suppress(PlanError, TypeError, KeyError):
             data = read_json(self.directory / "grid.json", PlanError)
             lags, reach = data["lags"], data["reach"]
@@ -111,7 +111,7 @@ class PlanStore:
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
-        """Whether this process may compute now; released when it ends, however it ends."""
+        """Yield True if this process may compute; released when it ends, in any way."""
         with (self.directory / "lock").open("a") as stream:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,5 +122,5 @@ class PlanStore:
 
 
 def _name(fingerprint: str) -> str:
-    """The name of the directory for a chain."""
+    """Name the directory for a chain."""
     return hashlib.sha256(fingerprint.encode()).hexdigest()[:32]

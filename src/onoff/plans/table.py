@@ -62,17 +62,17 @@ class TablePlan(Plan):
 
     @property
     def sets(self) -> tuple[Query, ...]:
-        """The sets of the law."""
+        """Sets of the law."""
         return self.law.sets
 
     @property
     def masses(self) -> tuple[int, ...]:
-        """The masses of the sets."""
+        """Masses of the sets."""
         return self.law.masses
 
     @property
     def denominator(self) -> int:
-        """The sum of the masses."""
+        """Sum of the masses."""
         return self.law.total
 
     @cached_property
@@ -83,21 +83,21 @@ class TablePlan(Plan):
 
     @cached_property
     def cost(self) -> float:
-        """The expected number of messages, rounded up."""
+        """Expected number of messages, rounded up."""
         return up(self.law.cost())
 
     @property
     def lower_bound(self) -> float:
-        """What no scheme can go below, as the certificate proves."""
+        """Lower bound on every cost, proved by `certificate`."""
         return self.certificate.bound
 
     @property
     def posterior(self) -> Posterior:
-        """The law of the request in every context, at the lag of the plan."""
+        """Law of the request in every context, at the lag of the plan."""
         return self._posterior(self.lag)
 
     def rounding_at(self, lag: int) -> float:
-        """A proved bound on the total variation between the rows of an encoder and the exact posterior.
+        """Bound the total variation between the rows of an encoder and the exact posterior.
 
         Of the mass of the law n units are held out, and at most n are lost by rounding supplies down. Where a row mixes
         rounded rows, or slack was used, n more are lost, and another n because a row of floats does not quite sum to 1.
@@ -107,7 +107,7 @@ class TablePlan(Plan):
         return sum_up(4 * self.n / self.denominator, self._mixing(lag), self._posterior(lag).total_variation)
 
     def encoder(self, last: int, next: int, lag: int | None = None) -> csr_array:
-        """The joint integer weights of request (row) and set (column) in a context, at this lag or a larger one.
+        """Compute the integer weights of request (row) and set (column) in a context, at this lag or a larger.
 
         Column i sums to masses[i] exactly, row x is within `rounding_at(lag)` of denominator * p(x | last, next), and
         every possible request has a positive row. Given the request x, set i is drawn with probability entry / row sum.
@@ -118,13 +118,13 @@ class TablePlan(Plan):
         return csr_array((units, (requests, sets)), shape=(self.n, len(self.sets)))
 
     def entries(self, last: int, next: int, lag: int | None = None) -> Entries:
-        """The entries of `encoder` above 0, sorted by request and set."""
+        """List the entries of `encoder` above 0, by request and set."""
         return self._encoded(last, next, self.served_lag(lag)).entries(0)
 
     def draw(
         self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
     ) -> Query:
-        """The query for `request` in the context (last, next), at the lag of the plan or a larger one."""
+        """Draw the query for `request` in the context (last, next), at the plan's lag or a larger one."""
         lag = self.served_lag(lag)
         self._posterior(lag).check(request, last, next)
         return self.sets[self._encoded(last, next, lag).draw(0, request, randbelow)]
@@ -139,13 +139,13 @@ class TablePlan(Plan):
         object.__setattr__(self, "_verified", True)
 
     def verify(self) -> None:
-        """Check every context, unless that was done. Raises `PlanError` if the law is not realisable in one of them.
+        """Check every context, unless already done. Raises `PlanError` if the law is not realisable in one.
 
             in every possible context at the lag of the plan, of the D - n flowing units at most 2n are left over,
             and no set but the full one misses all possible requests of a context
 
-        Then no draw at this lag or a larger one can fail, whatever was asked for. A row at a larger lag mixes rows at
-        this one, which leaves no more of them over. Rounding it leaves at most n more.
+        Then no draw at this lag or a larger one can fail, for any request. A row at a larger lag mixes rows at
+        this lag, which leaves no more units over. Rounding the row leaves at most n more.
         """
         if self.verified:
             return
@@ -162,7 +162,7 @@ class TablePlan(Plan):
         self.vouch()
 
     def _uncertain(self) -> Iterator[tuple[int, Floats]]:
-        """Each `next` and the rows before it that need a flow: no scaling certifies them with the full set's help."""
+        """Yield each `next` and its rows that need a flow: no scaling certifies them with the full set's help."""
         slack = (self.masses[-1] - self.n) / (self.denominator - self.n)
         screen = None
         if self.n > SCREEN_FROM and 0 < slack < 1:
@@ -192,7 +192,7 @@ class TablePlan(Plan):
         return lru_cache(maxsize=1)(self._encode)
 
     def _encode(self, last: int, next: int, lag: int) -> Encoders:
-        """The encoder of a context. `PlanError` if it is off by more than `rounding_at` accounts for."""
+        """Encode a context. `PlanError` if the rows are off by more than `rounding_at` allows."""
         posterior = self._posterior(lag)
         possible, row = posterior.possible(last, next)[None], posterior.row(last, next)[None]
         found = self._law_encoder.encode(row, possible)
@@ -204,5 +204,5 @@ class TablePlan(Plan):
         return found
 
     def _mixing(self, lag: int) -> float:
-        """What the errors of rows may leave over at a larger lag, whose exact rows mix those of the plan's lag."""
+        """Bound what row errors leave over at a larger lag, whose exact rows mix those of the plan's lag."""
         return 0.0 if lag == self.lag else self.posterior.relative_error + self._posterior(lag).relative_error

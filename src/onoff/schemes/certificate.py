@@ -45,12 +45,12 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
-        """What `dataclasses.asdict` made of it, possibly by way of JSON."""
+        """Read the values of `dataclasses.asdict`, perhaps from JSON."""
         return cls(data["kind"], data["bound"], tuple(map(tuple, data["cuts"])), tuple(data["weights"]))
 
 
 def sizes_reached(rows: Rows) -> Floats:
-    """max pi(C) over the sets C of c sources, for c = 1..n: on a symmetric chain, that of each of them."""
+    """max pi(C) over the sets C of c sources, for c = 1..n; on a symmetric chain, pi of each such C."""
     tops = [np.sort(block, axis=1)[:, ::-1].cumsum(axis=1).max(axis=0) for block in map(rows.group, range(rows.groups))]
     reached: Floats = np.max(tops, axis=0)
     reached[-1] = 1.0
@@ -58,7 +58,7 @@ def sizes_reached(rows: Rows) -> Floats:
 
 
 def supports(rows: Rows) -> Mask:
-    """The smallest distinct supports that leave a source out. Every set of a realisable law meets all supports."""
+    """Find the smallest distinct supports that omit a source. Every set of a realisable law meets all supports."""
     found = np.unique(np.concatenate(list(rows.supports())), axis=0)
     partial = found[~found.all(axis=1)]
     return partial[np.argsort(partial.sum(axis=1), kind="stable")[:SUPPORTS]]
@@ -72,7 +72,7 @@ def outer_certificate(rows: Rows) -> Certificate:
 def cut_certificate(
     cuts: Mask, multipliers: Floats, reached: Floats, error: float, must: Mask, time_limit: float
 ) -> tuple[Certificate, Mask]:
-    """The bound from a pool of cuts, and the set q that limits it.
+    """Prove a bound by a pool of cuts; find its limiting set q.
 
     `reached` are the computed pi(C), of which the true values are at least a part 1 - `error`. `must` are supports of
     contexts: a set that misses one has no mass in any realisable law, so q runs over the sets that meet them all.
@@ -92,7 +92,7 @@ def cut_certificate(
 
 
 def size_certificate(multipliers: Floats, reached: Floats, error: float) -> Certificate:
-    """The bound when pi(C) depends on |C| only: `multipliers` and `reached` for the sizes 1..n.
+    """Prove a bound if pi(C) depends on |C| only: `multipliers` and `reached` for sizes 1..n.
 
     A set of k sources meets a random set of c with probability 1 - binom(n-c, k) / binom(n, k).
     """
@@ -109,7 +109,7 @@ def size_certificate(multipliers: Floats, reached: Floats, error: float) -> Cert
 
 
 def prove(stated: Certificate, posterior: Posterior, time_limit: float) -> Certificate:
-    """Prove anew what the multipliers of a certificate give, whatever bound it states; at least the outer bound."""
+    """Compute anew the bound of a certificate's multipliers, ignoring the stated one; at least the outer bound."""
     outer, error = outer_certificate(posterior), 2 * posterior.relative_error
     multipliers = np.array(stated.weights, dtype=np.float64) / 2**SHIFT
     found = outer
@@ -124,7 +124,7 @@ def prove(stated: Certificate, posterior: Posterior, time_limit: float) -> Certi
 
 
 def size_law(reached: Floats) -> tuple[Floats, Floats]:
-    """Masses of the sizes 1..n that minimise the mean size, and multipliers of `reached`, pi(C) by |C|.
+    """Find masses of the sizes 1..n of least mean size, and multipliers of `reached`, pi(C) by |C|.
 
     The query is uniform among the sets of its size. Singletons and the full set often reach the outer bound.
     """
@@ -171,7 +171,7 @@ def _least_in_table(cuts: Mask, weights: Units, must: Mask) -> tuple[int, Mask]:
 
 
 def _least_by_solver(cuts: Mask, weights: Units, must: Mask, time_limit: float) -> tuple[int, Mask]:
-    """The same minimum, or a proved lower bound on it if time runs out, by CP-SAT (integers throughout)."""
+    """Compute the same minimum, or a proved lower bound if time runs out, by CP-SAT (in integers)."""
     from ortools.sat.python import cp_model
 
     n = cuts.shape[1]

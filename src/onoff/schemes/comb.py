@@ -50,7 +50,7 @@ POWER = 4  # rivals that are both at half their peaks matter 16 times less than 
 
 
 def propose(task: Task) -> Proposal:
-    """The comb, or everything if time runs out first."""
+    """Propose the comb, or everything if time is up."""
     certificate = outer_certificate(task.posterior)
     try:
         law = comb_law(task.posterior, task.deadline)
@@ -61,7 +61,7 @@ def propose(task: Task) -> Proposal:
 
 
 def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE) -> Law:
-    """A realisable law, on dense chains within 0.1 per cent of the outer bound.
+    """Make a realisable law, on dense chains within 0.1 % of the outer bound.
 
     Where combs fall far short, as on sparse chains, their sources change places (`onoff.schemes.exchange`).
     `price` is the share of that bound that may be spent on saving flows. Raises `TimeoutError` if time runs out.
@@ -85,9 +85,9 @@ def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE) -> La
 
 
 def _exchanged(rows: Rows, seen: Survey, deadline: float) -> Law:
-    """The cheapest of a few laws, each made with the contexts in mind in which those before fell short.
+    """Choose the cheapest of a few laws, each made for the contexts in which earlier laws fell short.
 
-    Where many contexts fall short and sets are large repair is long, and waits for the last round.
+    Where many contexts fall short and sets are large, repair is long, and waits for the last round.
     """
     outer = float(rows.peaks.sum())
     cells = Exchange(rows.peaks * (1 + 1e-9), np.random.default_rng(SEED))
@@ -122,7 +122,7 @@ def _exchanged(rows: Rows, seen: Survey, deadline: float) -> Law:
 
 
 def _worst(short: list[Short]) -> list[Short]:
-    """Of contexts, the worst first, the first few of each group."""
+    """Choose the worst few contexts of each group, worst first."""
     few: dict[int, list[Short]] = {}
     for each in short:
         few.setdefault(each[1], []).append(each)
@@ -130,7 +130,7 @@ def _worst(short: list[Short]) -> list[Short]:
 
 
 def at_peaks(rows: Rows) -> Floats:
-    """For each source a row with its largest probability, as long as they differ."""
+    """Find for each source a row at its peak; drop repeated rows."""
     peaks, found = np.full(rows.n, -1.0), np.zeros((rows.n, rows.n))
     for k in range(rows.groups):
         group = rows.group(k)
@@ -143,7 +143,7 @@ def at_peaks(rows: Rows) -> Floats:
 
 
 def first_orders(rows: Rows) -> int:
-    """How many orders to begin with: few where sets are large, since a source then meets many others in each order."""
+    """Choose the number of first orders: few where sets are large, since sources then meet many others in each."""
     least, most = ORDERS
     return min(most, max(least, math.ceil(HITS / float(rows.peaks.sum()))))
 
@@ -176,7 +176,7 @@ def mix_combs(
 
 
 def comb(lengths: Floats, order: NDArray[np.intp]) -> tuple[Member, Floats]:
-    """The sets of one comb and their masses."""
+    """Lay out one comb: sets and masses."""
     sets, mass = end_to_end(lengths[order])
     member = np.empty_like(sets)
     member[:, order] = sets
@@ -185,7 +185,7 @@ def comb(lengths: Floats, order: NDArray[np.intp]) -> tuple[Member, Floats]:
 
 
 def _violated(member: Member, mass: Floats, hard: Floats, deadline: float) -> tuple[Member, Floats]:
-    """Cuts C with Pr[Q meets C] < p(C | u) in the hard contexts, a row each, and by how much."""
+    """Find cuts C with Pr[Q meets C] < p(C | u) in the hard contexts (rows), and their gaps."""
     law = quantise(member, mass, DENOMINATOR)
     network = Network(law)
     cuts, short = [], []
@@ -227,7 +227,7 @@ class Rivals:
                 self._raise(x, 2 * self._weight[np.ix_(x, x)] + np.float32(0.1))
 
     def order(self, lengths: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
-        """A random order of the sources, as intervals of these lengths, in which few rivals overlap modulo one."""
+        """Draw an order of the sources, as intervals of these lengths, in which few rivals overlap modulo one."""
         n = len(lengths)
         left, order, ends = rng.permutation(n), np.empty(n, dtype=np.intp), np.zeros(n + 1)
         for place in range(n):
@@ -239,7 +239,7 @@ class Rivals:
         return order
 
     def _meetings(self, some: NDArray[np.intp], lengths: Floats, order: NDArray[np.intp], ends: Floats) -> Floats:
-        """For each candidate, the mean weight of the sources in earlier turns that it would overlap."""
+        """Compute for each candidate the mean weight of sources it would overlap in earlier turns."""
         begin = ends[-1]
         stop = begin + lengths[some]
         turns = np.arange(1, int(stop.max()) + 1)

@@ -45,11 +45,11 @@ class Encoders:
 
     @property
     def groups(self) -> int:
-        """How many groups of contexts have a flow of their own."""
+        """Number of groups of contexts with their own flow."""
         return (len(self.starts) - 1) // int(self.extra.shape[1])
 
     def entries(self, context: int) -> Entries:
-        """The entries above 0 of a context: joint integer weights of request and set."""
+        """List a context's entries above 0: joint integer weights of request and set."""
         n = self.extra.shape[1]
         first = int(self.group[context]) * n
         starts = self.starts[first : first + n + 1]
@@ -68,7 +68,7 @@ class Encoders:
         return int(self.sets[inside][draw_index(units, randbelow)])
 
     def column(self, index: int) -> Units:
-        """The units of every request (column) on one set, in every context (row)."""
+        """Find each request's units (column) on one set, by context (row)."""
         n = self.extra.shape[1]
         units = np.zeros(len(self.starts) - 1, dtype=np.int64)
         at = np.flatnonzero(self.sets == index)
@@ -79,7 +79,7 @@ class Encoders:
         return found
 
     def off_by(self, rows: Floats) -> float:
-        """The largest total variation, over contexts, between the units of the requests and D r_c; rounded up."""
+        """Bound the total variation, over contexts, between the units of the requests and D r_c."""
         total = float(self.totals[0].sum())
         # D r_c is rounded in floats: by half a unit in all.
         return float(np.abs(self.totals - total * rows).sum(axis=1).max() / 2 + 1) / total
@@ -127,12 +127,12 @@ class LawEncoder:
         return Encoders(starts, cell % count, units, group, extra, sums + extra)
 
     def left_over(self, row: Floats) -> int:
-        """How many units of the sets a flow of this row leaves unfilled."""
+        """Count the sets' units that a flow of this row leaves unfilled."""
         with self._lock:
             return self._flowing.total - self._network.ship(supplies(row, self._flowing.total))
 
     def _flow(self, row: Floats, possible: Mask) -> Entries:
-        """A maximal flow of a row. Unfilled units go to the likeliest possible member."""
+        """Maximise a row's flow. Unfilled units go to the likeliest possible member."""
         network = self._network
         with self._lock:
             network.ship(supplies(row, self._flowing.total))

@@ -61,11 +61,11 @@ class Exchange:
 
     @property
     def cells(self) -> int:
-        """How many cells there are."""
+        """Number of cells."""
         return int(self._held.shape[1])
 
     def add(self, rows: Floats) -> None:
-        """Take these contexts into account as well."""
+        """Take more contexts into account."""
         self._rows = np.concatenate([self._rows, rows.astype(np.float32)])
         self._scale = np.concatenate([self._scale, np.zeros(rows.shape, dtype=np.float32)])
 
@@ -81,7 +81,7 @@ class Exchange:
                 self._halve()
 
     def step(self) -> int:
-        """Let sources move, at most one to or from a cell. Returns how many did."""
+        """Move sources, at most one to or from a cell. Returns how many moved."""
         value, loss = self._values()
         held, every = self._held, np.arange(len(self._lengths))
         to = np.where(held < 1, value, -np.inf).argmax(axis=1)
@@ -101,7 +101,7 @@ class Exchange:
         return moves
 
     def law(self) -> tuple[Member, Floats]:
-        """The sets and their masses. In a cell the parts of sources lie end to end, modulo the cell."""
+        """List sets and masses. In a cell the parts of sources lie end to end, modulo the cell."""
         part = self._sizes()[1]
         sets, masses = [], []
         for held in self._held.T:
@@ -114,12 +114,12 @@ class Exchange:
         return merge_sets(np.concatenate(sets), np.concatenate(masses))
 
     def _sizes(self) -> tuple[NDArray[np.intp], Floats]:
-        """How many cells each source has as a whole, and the part that it has of one more."""
+        """Compute each source's number of whole cells, and its part of one more."""
         whole = np.minimum(np.floor(self._lengths * self.cells), self.cells).astype(np.intp)
         return whole, self._lengths * self.cells - whole
 
     def _halve(self) -> None:
-        """Make two cells of each. A part becomes a larger part of the first, or all of it and a part of the second."""
+        """Halve each cell. A part becomes a larger part of the first, or all of it and a part of the second."""
         x, t = np.nonzero((self._held > 0) & (self._held < 1))
         self._held = np.repeat(self._held, 2, axis=1)
         whole, part = self._sizes()
@@ -129,7 +129,7 @@ class Exchange:
         self._held[x, 2 * t + 1] = np.where(more, part[x], 0)
 
     def _values(self) -> tuple[Singles, Singles]:
-        """What each source would add to a cell, and what would be lost with it, over all contexts."""
+        """Compute each source's gain for a cell, and the loss without it, over all contexts."""
         for _ in range(SCALINGS):
             weight, sums = self._weights()
             placed = times(np.float32(1 / self.cells) / sums, self._held.T)
@@ -143,7 +143,7 @@ class Exchange:
         return value, loss
 
     def _weights(self) -> tuple[Singles, Singles]:
-        """The weights a of each context, and S in each cell."""
+        """Compute each context's weights a, and S by cell."""
         weight = self._rows * np.exp(self._scale)
         sums: NDArray[Any] = times(weight, self._held)
         return weight, sums + np.float32(DUMMY) * sums.mean(axis=1, keepdims=True)

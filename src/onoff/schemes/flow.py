@@ -30,8 +30,8 @@ FEW = 8  # supplies of fewer than 1 / FEW of the sources have a network of their
 class Network:
     """The network of a law.
 
-    What a set of one source can take from that source it takes at once, since nothing else can fill it. If few sources
-    have more, that is shipped in the part of the network that they reach: the rest would carry nothing.
+    A set of one source at once takes what it can from that source, since nothing else can fill it. If few sources
+    have more, it is shipped in the part of the network that they reach: the rest would carry nothing.
     Edges are those of the last shipment, set by set in the order of `set_of` and `source_of`; sets of one source last.
     """
 
@@ -62,12 +62,12 @@ class Network:
 
     @property
     def set_of(self) -> NDArray[np.intp]:
-        """The set of each edge."""
+        """Set of each edge."""
         return np.concatenate([self._part.set_of, self._own[self._kept > 0]])
 
     @property
     def source_of(self) -> NDArray[np.intp]:
-        """The source of each edge."""
+        """Source of each edge."""
         return np.concatenate([self._part.sources[self._part.source_of], np.flatnonzero(self._kept)])
 
     def shipped(self) -> Units:
@@ -88,14 +88,14 @@ class Network:
         return np.concatenate([self._part.flows(self._part.edge_arcs), self._kept[self._kept > 0]])
 
     def cut(self) -> Mask:
-        """The smallest set of sources on the root's side of a minimum cut.
+        """Find the smallest set of sources on the root's side of a minimum cut.
 
-        It is a violated C if not all supply arrived. A source without supply is never in it.
+        It is violated if not all supply arrived. It holds no source without supply.
         """
         return self._sources_in(self._part.solver.get_source_side_min_cut())
 
     def largest_cut(self) -> Mask:
-        """The largest set of sources on the root's side of a minimum cut. It may hold sources without supply."""
+        """Find the largest set of sources on the root's side of a minimum cut. Some may have no supply."""
         if self._part is not self._whole:
             self._ship_all()
         return ~self._sources_in(self._part.solver.get_sink_side_min_cut())
@@ -123,7 +123,7 @@ class _Part:
         self.mass_arcs = add(node, np.full(sets, SINK, np.int32), mass)
 
     def ship(self, supply: Units) -> int:
-        """Send as much as possible of the supply of these sources."""
+        """Send as much of these sources' supply as possible."""
         self.solver.set_arcs_capacity(self.supply_arcs, supply)
         status = self.solver.solve(ROOT, SINK)
         if status != SimpleMaxFlow.OPTIMAL:
@@ -136,7 +136,7 @@ class _Part:
 
 
 def supplies(row: Floats, total: int) -> Units:
-    """Integers not above total * row, and together not above `total`."""
+    """Round total * row down to integers that sum to at most `total`."""
     units = np.floor(row * total).astype(np.int64)
     over = int(units.sum()) - total
     if over > 0:  # only if the floats of the row sum to a little more than 1
@@ -152,13 +152,13 @@ class Repair:
         self._network = Network(law)
 
     def shortfall(self, row: Floats) -> int:
-        """The units of the row's supply that the law cannot take."""
+        """Count the row's units that the law cannot take."""
         in_time(self._deadline)
         supply = supplies(row, self.law.total)
         return int(supply.sum()) - self._network.ship(supply)
 
     def fix(self, row: Floats) -> bool:
-        """Make the law realise the row, and return whether anything had to be done."""
+        """Make the law realise the row, and return True if it had to change."""
         if not self.shortfall(row):
             return False
         missing = supplies(row, self.law.total) - self._network.shipped()
@@ -175,7 +175,7 @@ class Repair:
         return True
 
     def cuts(self) -> list[Mask]:
-        """After a shortfall: the smallest and the largest set of sources on the root's side of a minimum cut."""
+        """After a shortfall, find the smallest and largest source sets on the root's side of a minimum cut."""
         return [self._network.cut(), self._network.largest_cut()]
 
     def fix_all(self, rows: Floats) -> None:
@@ -186,9 +186,9 @@ class Repair:
 
 
 def _paired(missing: Units, spare: Units) -> tuple[Units, Units, Units]:
-    """Which source goes into which set with how many units: all that is missing, into spare mass.
+    """Pair sources and sets, with units for each pair: all that is missing goes into spare mass.
 
-    Both are laid side by side, largest first, and paired where they overlap. So there are few pairs.
+    Sources and sets are laid side by side, largest first; pairs are overlaps, so there are few.
     """
     sources, sets = np.flatnonzero(missing > 0), np.flatnonzero(spare > 0)
     sources, sets = sources[np.argsort(-missing[sources])], sets[np.argsort(-spare[sets])]

@@ -75,7 +75,7 @@ class Newton:
         self._factor = cho_factor(normal, lower=True, check_finite=False)
 
     def step(self, rx: Floats, rs: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """The steps of x, s, y and z for the complementarity residuals rx (of x z) and rs (of s y)."""
+        """Find steps of x, s, y and z for complementarity residuals rx (of x z) and rs (of s y)."""
         A, x, z, s, y, m = self._A, self._x, self._z, self._s, self._y, len(self._s)
         rhs = self._primal + times(A, self._d * self._dual - rx / z)
         rhs[:m] += rs / y
@@ -85,6 +85,6 @@ class Newton:
 
 
 def _reach(values: Floats, change: Floats) -> float:
-    """The largest step of at most 1 that keeps the values non-negative."""
+    """Find the largest step <= 1 that keeps the values non-negative."""
     falling = change < 0
     return min(1.0, float((-values[falling] / change[falling]).min())) if falling.any() else 1.0

@@ -28,7 +28,7 @@ class Law:
 
     @classmethod
     def of_sets(cls, sets: Sequence[Query], masses: Sequence[int], n: int) -> Law:
-        """The law of sets of the sources 0 to n - 1 and their masses. `PlanError` if these are no such thing."""
+        """Make a law of these masses on sets of the sources 0 to n - 1. `PlanError` if that is no law."""
         if not sets or len(sets) != len(masses):
             raise PlanError("there must be one mass for each set")
         for query, mass in zip(sets, masses, strict=True):
@@ -40,26 +40,26 @@ class Law:
 
     @property
     def n(self) -> int:
-        """The number of sources."""
+        """Number of sources."""
         return int(self.member.shape[1])
 
     @cached_property
     def sets(self) -> tuple[Query, ...]:
-        """The sets, in the order of the masses."""
+        """Sets, in the order of the masses."""
         return as_sets(self.member)
 
     @cached_property
     def masses(self) -> tuple[int, ...]:
-        """The masses as Python's integers."""
+        """Masses as Python's integers."""
         return tuple(self.mass.tolist())
 
     @cached_property
     def total(self) -> int:
-        """The sum of the masses."""
+        """Sum of the masses."""
         return int(self.mass.sum())
 
     def cost(self) -> Fraction:
-        """The expected number of messages, exactly."""
+        """Expected number of messages, exactly."""
         return Fraction(sum(whole_times(self.mass, self.member).tolist()), self.total)
 
     def __eq__(self, other: object) -> bool:
@@ -70,7 +70,7 @@ class Law:
 
 
 def as_matrix(sets: Collection[Query], n: int) -> Member:
-    """A row for each set of sources: True where the source is a member."""
+    """Make a row for each set: True where a source is a member."""
     member = np.zeros((len(sets), n), dtype=bool)
     for row, query in zip(member, sets, strict=True):
         row[list(query)] = True
@@ -78,19 +78,19 @@ def as_matrix(sets: Collection[Query], n: int) -> Member:
 
 
 def as_sets(member: Member) -> tuple[Query, ...]:
-    """The rows of a matrix as sorted sets of sources."""
+    """Make sorted sets of sources from matrix rows."""
     return tuple(tuple(np.flatnonzero(row).tolist()) for row in member)
 
 
 def everything(n: int) -> Law:
-    """The law that always asks for the full set."""
+    """Make the law that always asks for all."""
     return Law(np.ones((1, n), dtype=bool), np.array([DENOMINATOR], dtype=np.int64))
 
 
 def merge_sets(member: Member, mass: NDArray[Any]) -> tuple[Member, NDArray[Any]]:
-    """Equal sets put together, sets without mass dropped; in the order in which they first come.
+    """Merge equal sets, drop sets without mass, and keep the order in which they first come.
 
-    The order matters: along a comb neighbours are nearly equal, which `sinkhorn_compiled` lives on.
+    The order matters: neighbours along a comb are nearly equal, which makes `sinkhorn_compiled` fast.
     """
     keep = mass > 0
     member, mass = member[keep], mass[keep]
@@ -104,9 +104,9 @@ def merge_sets(member: Member, mass: NDArray[Any]) -> tuple[Member, NDArray[Any]
 
 
 def quantise(member: Member, mass: Floats, total: int) -> Law:
-    """Integer masses proportional to `mass` that sum to `total`; the remainder goes to the largest.
+    """Scale `mass` to integers that sum to `total`; the remainder goes to the largest.
 
-    Without any mass it is the full set, which is always safe.
+    Without any mass the law is the full set, always safe.
     """
     member, mass = merge_sets(member, mass)
     if not len(mass):
@@ -118,7 +118,7 @@ def quantise(member: Member, mass: Floats, total: int) -> Law:
 
 
 def with_full_set(law: Law, units: int) -> Law:
-    """The law with some more units on the full set, or with fewer if `units` is negative."""
+    """Add units to the full set, or take them off if `units` is negative."""
     if not units:
         return law
     full = np.flatnonzero(law.member.all(axis=1))
@@ -131,7 +131,7 @@ def with_full_set(law: Law, units: int) -> Law:
 
 
 def end_to_end(lengths: Floats) -> tuple[Member, Floats]:
-    """The sets that teeth one apart hit at a uniform offset, if intervals lie end to end, and their masses.
+    """Lay intervals end to end; find the sets, and masses, hit by teeth one apart at a uniform offset.
 
     The set changes only where an interval ends, modulo one.
     """

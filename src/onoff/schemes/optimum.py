@@ -54,7 +54,7 @@ MOST, STEPS = 150, 30  # new sets of pricing, and changes of a set
 
 
 def propose(task: Task) -> Proposal:
-    """The closed form of a symmetric chain; a comb that reaches the outer bound; or else a search.
+    """Propose the closed form of a symmetric chain, a comb at the outer bound, or else search.
 
     On most dense chains a few good orders are realisable as they are, up to less than the gap. The outer bound then
     proves that the comb is an optimum, and no program is solved.
@@ -93,7 +93,7 @@ def by_symmetry(task: Task) -> Proposal | None:
 
 
 def symmetric_law(posterior: Posterior, gap: float, deadline: float = math.inf) -> tuple[Law, Certificate] | None:
-    """An optimal law of a symmetric chain, or None if no small table of sets comes within `gap`."""
+    """Find an optimal law of a symmetric chain, or None if no small table comes within `gap`."""
     n = posterior.n
     reached = sizes_reached(posterior)
     masses, multipliers = size_law(reached)
@@ -113,7 +113,7 @@ def symmetric_law(posterior: Posterior, gap: float, deadline: float = math.inf) 
 
 
 def _orbits(n: int, size: int, count: int, rng: np.random.Generator) -> Member:
-    """The sets of this size in `count` random orbits of the rotation; for pairs there are only n / 2 orbits."""
+    """Make the sets of this size in `count` random orbits of the rotation; pairs have only n / 2."""
     if size == n:
         return np.ones((1, n), dtype=bool)
     if size == 1:
@@ -133,9 +133,9 @@ def optimal_law(
     start: Law | None = None,
     progress: Tell = lambda cost, bound: None,
 ) -> tuple[Law, Certificate]:
-    """The cheapest law found and a proved bound, once they are within `gap` or no time is left for another round.
+    """Improve a law and a proved bound until they are within `gap` or no time is left for another round.
 
-    A round is taken to last as long as the one before.
+    A round is assumed to last as long as the previous one.
     """
     lasts = FIRST_ROUND * rows.n**3
     if time.monotonic() + lasts > deadline:
@@ -177,7 +177,7 @@ class Search:
         return self.stuck or self.cost <= self.certificate.bound * (1 + self.gap)
 
     def round(self, deadline: float) -> None:
-        """One solve of the master, with separation, pricing, repair and proof as they are due."""
+        """Solve the master once, with separation, pricing, repair and proof as they are due."""
         hits = (counts(self.cuts, self.sets.T) > 0).astype(np.float64)
         prices = self.sets.sum(axis=1).astype(np.float64)
         centre = central_point(prices, hits, self.need, self.tolerance)
@@ -214,7 +214,7 @@ class Search:
         return scan
 
     def _prove(self, centre: Solution, deadline: float) -> Mask:
-        """Raise the proved bound by the multipliers of the centre; the set that limits it."""
+        """Raise the proved bound by the centre's multipliers; return the limiting set."""
         limit = min(60.0, max(0.5, deadline - time.monotonic()))
         error = 2 * self.source.relative_error
         found, limiting = cut_certificate(self.cuts, centre.multipliers, self.need, error, self.must, limit)
@@ -242,7 +242,7 @@ class Search:
         self.sets = np.concatenate([more, self.sets])
 
     def _first_sets(self, start: Law | None) -> Member:
-        """All sets if few; else singletons, combs and the start, grown to meet all supports. The full set is last."""
+        """Choose all sets if few; else singletons, combs and start, grown to meet all supports. Full set last."""
         n, full = self.n, np.ones((1, self.n), dtype=bool)
         if n <= ALL_SETS:
             return ((np.arange(1, 1 << n)[:, None] >> np.arange(n)) & 1).astype(bool)
@@ -257,13 +257,13 @@ class Search:
         return np.concatenate([novel(member, full), full])
 
     def _reached(self, cuts: Member) -> Floats:
-        """pi(C) = max_u p(C | u), as computed."""
+        """Compute pi(C) = max_u p(C | u)."""
         return np.asarray(times(self.rows, cuts.T.astype(np.float64)).max(axis=0), dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What a scan found: short contexts (indices of rows) and by how much in all, new cuts, whether it was complete."""
+    """Result of a scan: short contexts (row indices), their total shortfall, new cuts, and if it was complete."""
 
     short: list[int]
     total: float
@@ -283,9 +283,9 @@ class Separator:
         self._round = 0
 
     def scan(self, repair: Repair, cuts: Member, budget: float, deadline: float) -> Scan:
-        """Flows through the contexts, those nearest to a known cut first, then those checked longest ago.
+        """Ship flows in the contexts, those nearest a known cut first, then those checked longest ago.
 
-        It ends early when it has found enough cuts, or none for a while; but not while the total shortfall is so
+        The scan ends early when it has enough cuts, or none for a while; but not while the total shortfall is so
         small that repairing it costs less than `budget`.
         """
         law = repair.law
@@ -321,12 +321,12 @@ class Separator:
 
 
 def keys(member: Member) -> list[bytes]:
-    """Hashable keys of the rows of a boolean matrix."""
+    """Make hashable keys of boolean rows."""
     return [row.tobytes() for row in np.packbits(member, axis=1)]
 
 
 def novel(new: Member, old: Member) -> Member:
-    """The distinct rows of `new` that are not rows of `old`, in their order."""
+    """Find the distinct rows of `new` not in `old`, in order."""
     seen = set(keys(old))
     keep = []
     for i, key in enumerate(keys(new)):
@@ -339,10 +339,10 @@ def novel(new: Member, old: Member) -> Member:
 def price_sets(
     cuts: Member, centre: Solution, sets: Member, must: Member, rng: np.random.Generator, least: float
 ) -> Member:
-    """New sets whose reduced cost |q| - sum_{C : q meets C} mu_C - mu_0 is below -`least`, by local search.
+    """Find sets with reduced cost |q| - sum_{C : q meets C} mu_C - mu_0 below -`least`, by local search.
 
-    Every set of a realisable law meets every row of `must`, the supports of contexts; these act as cuts of a price
-    that no set can afford to miss.
+    Every set of a realisable law meets every row of `must`, the supports of contexts; they act as cuts whose price
+    no set can afford to miss.
     """
     n = sets.shape[1]
     near = sets[np.argsort(reduced_cost(cuts, centre, sets))[:NEAR]]
@@ -356,7 +356,7 @@ def price_sets(
 
 
 def reduced_cost(cuts: Member, centre: Solution, sets: Member) -> Floats:
-    """The reduced cost of each set."""
+    """Compute reduced costs."""
     meets = counts(sets, cuts.T) > 0
     value: Floats = sets.sum(axis=1) - centre.total_multiplier - times(meets, centre.multipliers)
     return value

@@ -58,7 +58,7 @@ class PaperScheme:
     full_mass: Any
 
     def law(self) -> dict[tuple[int, ...], Any]:
-        """The law of the query Q = Set(Z): sorted sets and their masses."""
+        """Compute the law of Q = Set(Z): sorted sets and their masses."""
         masses: dict[tuple[int, ...], Any] = {}
         for atom in self.atoms:
             key = tuple(sorted(set(atom.multiset)))
@@ -74,7 +74,7 @@ class PaperScheme:
 
 
 def propose(task: Task) -> Proposal:
-    """The law of the paper's scheme in integers; its floats are repaired like any other law."""
+    """Propose the paper's law in integers; its floats are repaired like any other law."""
     posterior = task.posterior
     if posterior.n > LIMIT:
         raise PlanError(
@@ -112,7 +112,7 @@ def paper(posterior: Posterior) -> PaperScheme:
 
 
 def _thresholds(rows: Array) -> tuple[NDArray[np.intp], Array]:
-    """u_{x,i} (context indices, column x) and the levels lambda_{x,0} = 0, lambda_{x,1}, ... that the scheme uses.
+    """u_{x,i} (context indices, column x) and the levels lambda_{x,0} = 0, lambda_{x,1}, ... used by the scheme.
 
     The paper uses lambda_{x,1..n-1}. Only the levels whose sum lambda_l is at most 1 can be used whole; if the
     sum passes 1 before level n-1, a last level is placed between two, where the sum is exactly 1.

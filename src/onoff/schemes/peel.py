@@ -26,10 +26,10 @@ BEGIN = 0.25  # share of the pieces to begin with; the others come with the mass
 
 
 def peel(rows: Rows, pieces: int) -> tuple[Member, Floats, Floats]:
-    """Sets and masses of a coupling of the rows, as far as about `pieces` pieces lead, and what is left of the rows.
+    """Make sets and masses of a coupling of the rows, from about `pieces` pieces, and return what is left.
 
-    It is a proposal in floats, to be repaired like any other. The budget follows the mass: pieces may get small for
-    long, when two contexts in turn leave each other hardly any laxity, and then the rest is not worth its pieces.
+    It is a float proposal, to be repaired like any other. The budget follows the mass: pieces may stay small
+    for long, when two contexts in turn leave each other hardly any laxity; the rest is not worth its pieces.
     """
     n = rows.n
     common = rows.rows.min(axis=0)
@@ -50,7 +50,7 @@ def peel(rows: Rows, pieces: int) -> tuple[Member, Floats, Floats]:
 
 
 class _Peel:
-    """What is left of the rows, and of the mass of each; `peak[x]` are the contexts at the peak of x, as bits.
+    """Rest of the rows, and of the mass of each; `peak[x]` are the contexts at the peak of x, as bits.
 
     A piece touches a few numbers of a few sources, so they are lists: an array operation takes longer than all of them.
     """
@@ -67,7 +67,7 @@ class _Peel:
             self._look(x)
 
     def piece(self) -> tuple[list[int], float]:
-        """The next image and its mass."""
+        """Peel one image and its mass."""
         column = self.column
         laxity = [self.left - sum([column[x][u] for x in homes]) for u, homes in enumerate(self.homes)]
         image, taken = self._taken(laxity)
@@ -92,7 +92,7 @@ class _Peel:
         return image, delta
 
     def _taken(self, laxity: list[float]) -> tuple[list[int], list[int]]:
-        """The sources in use, and which of them each context takes."""
+        """Choose the sources in use, and one of them by context."""
         free = (1 << len(self.contexts)) - 1
         image: list[int] = []
         taken = [-1] * len(self.contexts)

@@ -41,7 +41,7 @@ Indices = NDArray[np.intp]
 
 
 def propose(task: Task) -> Proposal:
-    """No table: all that is proved ahead is the bound."""
+    """Propose no table: only the bound is proved."""
     from onoff.schemes.certificate import outer_certificate
 
     return Proposal("race", None, outer_certificate(task.posterior))
@@ -105,7 +105,7 @@ class Race:
         return sorted(undecided + [int(y) for y in found if self._wins(y, speed[y], best, cuts, keep)])
 
     def _leads(self, sources: Indices, speed: Floats) -> Floats:
-        """The largest score of these sources in every context."""
+        """Find the largest score of these sources by context."""
         best = self._start.copy()
         columns = self._left[sources] * speed[sources, None]
         buffer = np.empty((BLOCK, self.n), dtype=best.dtype)
@@ -119,7 +119,7 @@ class Race:
     def _wins(
         self, y: np.intp, speed: np.floating, best: Floats, cuts: tuple[Floats, Floats], keep: np.floating
     ) -> bool:
-        """Whether y comes near the final lead; its most promising rows first."""
+        """True if y comes near the final lead; its most promising rows first."""
         for most in (16, self.n):
             scores, where = self._challenge(y, speed, *cuts, most)
             if (scores >= best[where] * keep).any():
@@ -129,7 +129,7 @@ class Race:
     def _challenge(
         self, y: np.intp, speed: np.floating, row_cut: Floats, column_cut: Floats, most: int | None = None
     ) -> tuple[Floats, Indices | tuple[Indices, ...]]:
-        """The scores of y in the contexts where it can come near the lead (or in `most` rows of them), and which."""
+        """Score y in the contexts where it can come near the lead (or in `most` rows of them); say which."""
         column, line = self._left[y] * speed, self._right[y]
         rows = np.flatnonzero(column * self._right_max[y] >= row_cut)
         if most and most < len(rows):
@@ -145,7 +145,7 @@ def _ones_for_zeros(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _thresholds() -> NDArray[np.uint64]:
-    """The probabilities of the biased digits times 2^64, rounded, from the largest digit on."""
+    """Round 2^64 times the probabilities of the biased digits, from the largest digit on."""
     with localcontext() as context:
         context.prec = 60
         digits = [Decimal(2) ** 64 / (1 + (Decimal(2) ** k).exp()) for k in range(WHOLE - 1, -BIASED - 1, -1)]
@@ -156,7 +156,7 @@ THRESHOLDS = _thresholds()
 
 
 def exponentials(count: int, randbelow: RandBelow) -> list[int]:
-    """`count` independent Exp(1) variables, rounded down, as integers in units of 2^-FINE."""
+    """Draw `count` independent Exp(1), rounded down, as integers in units of 2^-FINE."""
     size = count * WORDS * 8
     raw = np.frombuffer(randbelow(1 << (8 * size)).to_bytes(size, "little"), dtype="<u8").reshape(count, WORDS)
     biased = np.packbits(raw[:, :-1] < THRESHOLDS, axis=1)
@@ -166,7 +166,7 @@ def exponentials(count: int, randbelow: RandBelow) -> list[int]:
 
 
 def total_variation(count: int) -> float:
-    """A bound on the total variation between `exponentials(count)` and the true law.
+    """Bound the total variation between `exponentials(count)` and the true law.
 
     Each of the 64 thresholds is off by at most 2^-65. A fair digit of 2^-k in place of a biased one is off by at most
     2^-k / 4, and all of them together by 2^-60. A clock of 64 or more is never drawn.

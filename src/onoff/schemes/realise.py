@@ -40,7 +40,7 @@ Short = tuple[int, int, int]  # a context that falls short: by how many units, i
 
 
 class Survey(NamedTuple):
-    """What one pass over all rows tells.
+    """Result of one pass over all rows.
 
     `hard` are the rows likely to fall short, the hardest first. `cover` is the mass by which rows of a group differ, at
     most, in the groups that are looked at as one, and `slack` the mass on the full set that helps the screen.
@@ -78,7 +78,7 @@ def survey(rows: Rows, price: float = 0.0, deadline: float = inf) -> Survey:
 
 
 def realise(rows: Rows, member: Member, mass: Floats, seen: Survey | None = None, deadline: float = inf) -> Law:
-    """A law for a plan, realisable in every context, from masses that need not be.
+    """Make a law, realisable in every context, from masses that need not be.
 
     Without a survey every context is checked by a flow, and nothing is spent on the full set. Raises `TimeoutError` if
     the deadline passes before every context was checked.
@@ -93,17 +93,17 @@ def realise(rows: Rows, member: Member, mass: Floats, seen: Survey | None = None
 
 
 def start(rows: Rows, member: Member, mass: Floats, seen: Survey, deadline: float) -> Repair:
-    """The base law with the slack, before repair."""
+    """Make the base law with slack, unrepaired."""
     slack = units_of(seen.slack)
     base = quantise(member, mass, DENOMINATOR - rows.n - slack - units_of(seen.cover))
     return Repair(with_full_set(base, slack), deadline)
 
 
 def short_rows(rows: Rows, law: Law, seen: Survey, deadline: float) -> list[Short]:
-    """The contexts in which the law falls short, the worst first.
+    """Find the contexts where the law falls short, worst first.
 
-    Contexts of a group that share all but `cover` of their mass are looked at as one. Without slack every context gets
-    a flow, with it only those that no scaling certifies.
+    Contexts of a group that share all but `cover` of their mass are treated as one. Without slack every context gets
+    a flow; with slack, only those that no scaling certifies.
     """
     groups = range(rows.groups)
     parts = [groups[first::PARTS] for first in range(min(PARTS, len(groups)))]
@@ -120,16 +120,16 @@ def short_rows(rows: Rows, law: Law, seen: Survey, deadline: float) -> list[Shor
 
 
 def rows_of(rows: Rows, seen: Survey, short: list[Short]) -> Iterator[Floats]:
-    """The rows of contexts that `short_rows` has found."""
+    """Yield the rows of contexts found by `short_rows`."""
     block = lru_cache(maxsize=8)(lambda group: block_of(rows.group(group), seen.cover))
     return (block(group)[index] for _, group, index in short)
 
 
 def finish(rows: Rows, law: Law, units: int) -> Law:
-    """The law of a plan, from a repaired law: the full set comes last, with `units` and the n held-out ones more.
+    """Make a plan's law of a repaired one: the full set comes last, with `units` and the n held-out ones more.
 
     No set may miss all possible requests of a context. Repair leaves at most n units on such sets, which go to the
-    full set; it is decided on the support, so that it holds at all larger lags too, whose contexts allow more.
+    full set; the support decides, so this holds at all larger lags too, whose contexts allow more.
     """
     n = rows.n
     full: Mask = np.asarray(law.member.all(axis=1))
@@ -140,7 +140,7 @@ def finish(rows: Rows, law: Law, units: int) -> Law:
 
 
 def misses_a_context(rows: Rows, member: Member) -> Mask:
-    """Which sets hold no possible request in some possible context."""
+    """True for sets without a possible request in some context."""
     missed = np.zeros(len(member), dtype=bool)
     seen: set[bytes] = set()
     for block in rows.supports():
@@ -152,7 +152,7 @@ def misses_a_context(rows: Rows, member: Member) -> Mask:
 
 
 def block_of(group: Floats, cover: float) -> Floats:
-    """The rows of a group, or one that stands for all of them.
+    """Return the rows of a group, or one for all.
 
     Let m(x) be the smallest p(x | u) over the group, and sum_x m(x) >= 1 - e. With r = m / sum m every row is
     (1 - e) r + e v, and a client may send e v to the full set: a law that realises r realises them all with a share e
@@ -189,7 +189,7 @@ def _in_parallel(look: Callable[[range], list[Short]], parts: list[range], deadl
 
 
 def _short_in(rows: Rows, law: Law, slack: int, cover: float, groups: Sequence[int]) -> list[Short]:
-    """The contexts of some groups in which the law falls short. The work of one process."""
+    """Find the contexts of some groups in which the law falls short, in one process."""
     network, total, found = Network(law), law.total, []
     screened = with_full_set(law, -slack)
     used = screened.member.any(axis=0)  # the factor of a source in no set would be infinite
@@ -207,5 +207,5 @@ def _short_in(rows: Rows, law: Law, slack: int, cover: float, groups: Sequence[i
 
 
 def units_of(share: float) -> int:
-    """Units of a plan for a share of its mass, rounded up."""
+    """Round a share of a plan's mass up to units."""
     return ceil(share * DENOMINATOR)

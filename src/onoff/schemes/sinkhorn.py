@@ -42,21 +42,21 @@ class Screen(ABC):
         self._start: Floats = 1 / np.where(hit > 0, hit, 1.0)
 
     def start(self, row: Floats) -> Floats | None:
-        """The factors v of a row, for rows near it to begin with; None if the row is not certified."""
+        """Find a row's factors v, from which rows near it begin; None if the row is not certified."""
         passed, factors = self.scale(row[None], self._start, ROUNDS)
         return factors[0] if passed[0] else None
 
     def passes(self, rows: Floats, start: Floats | None = None, rounds: int = ROUNDS) -> Mask:
-        """Say which rows are certified."""
+        """True for certified rows."""
         return self.scale(rows, self._start if start is None else start, rounds)[0]
 
     @abstractmethod
     def scale(self, rows: Floats, start: Floats, rounds: int) -> tuple[Mask, Floats]:
-        """Iterate from `start`. Says which rows are certified, and gives their factors."""
+        """Iterate from `start`. Return which rows are certified, and their factors."""
 
 
 def screen_of(law: Law, slack: float) -> Screen:
-    """The quickest screen at hand. Which one it is decides nothing but the time: what it leaves gets a flow."""
+    """Choose the quickest screen at hand. The choice affects only the time: rows it leaves get a flow."""
     if law.n >= COMPILED_FROM and has("fast"):
         from onoff.schemes.sinkhorn_compiled import CompiledScreen
 
@@ -65,7 +65,7 @@ def screen_of(law: Law, slack: float) -> Screen:
 
 
 def unsure(screen: Screen, group: Floats) -> NDArray[np.intp]:
-    """Which rows of a group are not certified. They are near each other, so all begin at their mean."""
+    """Find uncertified rows of a group. They are near each other, so all begin at their mean."""
     return np.flatnonzero(~screen.passes(group, screen.start(group.mean(axis=0))))
 
 
@@ -86,7 +86,7 @@ class NumpyScreen(Screen):
         return np.concatenate(passed), np.concatenate(factors)
 
     def _scale(self, rows: Floats, start: Floats, rounds: int) -> tuple[Mask, Floats]:
-        """Scale a few rows side by side. A row that is certified leaves the others at once."""
+        """Scale a few rows side by side. A certified row leaves the others at once."""
         passed, factors = np.zeros(len(rows), dtype=bool), np.zeros(rows.shape)
         left, p = np.arange(len(rows)), np.ascontiguousarray(rows.T)
         v = before = np.repeat(start[:, None], len(rows), axis=1)
@@ -109,7 +109,7 @@ class NumpyScreen(Screen):
 
 
 def chebyshev(step: int, rho: float) -> tuple[float, float, float, float]:
-    """The next rho, and the weights of the plain step, of the factors and of those before in Chebyshev's step."""
+    """Compute the next rho, and the weights of plain step, factors and previous ones in Chebyshev's step."""
     theta, steps = (FAST, step) if step < FIRST else (SLOW, step - FIRST)
     shrink = (theta / (2 - theta)) ** 2 / (2 if steps == 1 else 4)
     rho = 1.0 if steps == 0 else 1 / (1 - shrink * rho)

@@ -77,9 +77,9 @@ class CompiledScreen(Screen):
 
 
 def _changes(member: Mask, mass: Floats) -> _Sets:
-    """What each set adds to the one before, and takes away.
+    """Find what each set adds to the previous one, and removes.
 
-    Where that is more than its members, and every few sets, sums begin anew: a set adds all its members.
+    Where changes outnumber members, and every few sets, sums begin anew: a set adds all its members.
     """
     n = member.shape[1]
     before = np.zeros(n, dtype=bool)
@@ -104,7 +104,7 @@ def _changes(member: Mask, mass: Floats) -> _Sets:
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, compiled into those that call it: only there the compiler sees that no two arrays overlap."""
+    """Compile the function into its callers: only there the compiler sees that no two arrays overlap."""
     try:
         made = njit(function, cache=True, error_model="numpy", inline="always")
     except RuntimeError:  # there is no place to keep it for the next process
@@ -115,7 +115,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @_compiled
 def _scale(sets, rows, start, slack, width, rounds, passed, factors):  # type: ignore[no-untyped-def]
-    """Scale all rows in `width` lanes. Says which `passed`, and their `factors`.
+    """Scale all rows in `width` lanes. Fill `passed` and `factors`.
 
     The width is a variable, since loops over lanes whose number the compiler knows take twice as long.
     """
@@ -157,7 +157,7 @@ def _scale(sets, rows, start, slack, width, rounds, passed, factors):  # type: i
 
 @_compiled
 def _begin(lanes, w, row, rows, start):  # type: ignore[no-untyped-def]
-    """Let a lane begin with a row. Nothing of the row before it is left, which may have ended as NaN."""
+    """Start a lane with a row. Clear all of the previous row, which may have ended as NaN."""
     lanes.row[w], lanes.step[w] = row, 0
     lanes.p[:, w] = rows[row]
     lanes.v[:, w] = start
@@ -210,7 +210,7 @@ def _fill_sources(sets, lanes):  # type: ignore[no-untyped-def]
 
 @_compiled
 def _most_sent(lanes):  # type: ignore[no-untyped-def]
-    """The largest share of what it has that a source sends, in every lane."""
+    """Find the largest share of its supply that a source sends, by lane."""
     width = len(lanes.rho)
     p, v, T, most = lanes.p, lanes.v, lanes.T, np.zeros(width)
     for x in range(len(p)):
@@ -221,7 +221,7 @@ def _most_sent(lanes):  # type: ignore[no-untyped-def]
 
 @_compiled
 def _certified(sets, lanes, w, slack):  # type: ignore[no-untyped-def]
-    """Whether the certificate holds in a lane with all errors: sets may get less, sources may send more."""
+    """True if a lane's certificate holds with all errors: sets may get less, sources may send more."""
     least, total, entries = lanes.least[w], lanes.total[w], sets.entries
     if not (least > 0 and total < np.inf):
         return False

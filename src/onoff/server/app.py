@@ -45,7 +45,7 @@ _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 
 @dataclass(frozen=True)
 class Settings:
-    """What an operator decides, in one value that can be handed to other processes.
+    """An operator's decisions, in one value that can be handed to other processes.
 
     `publishers` and `readers` are hashes of tokens; no readers' token means that anyone may read.
     """
@@ -58,7 +58,7 @@ class Settings:
 
 
 class Metrics:
-    """The counters of one application, for Prometheus. Those of worker processes are added up; none is by source."""
+    """Counters of one application, for Prometheus. Those of worker processes are added up; none counts by source."""
 
     def __init__(self) -> None:
         mine = self._registry = CollectorRegistry()
@@ -76,7 +76,7 @@ class Metrics:
         return generate_latest(everyone)
 
     def respond(self, error: Exception) -> Response:
-        """Count a refusal, and give its problem document."""
+        """Count a refusal; return its problem document."""
         problem = problem_of(error)
         self.problems.labels(problem.reason).inc()
         return problem.response()
@@ -147,9 +147,9 @@ class Application(Starlette):
         return frames, b"application/octet-stream"
 
     async def _admit(self, query: QueryMessage, body: bytes) -> None:
-        """Refuse what only a copy of a journal can ask, before it is recorded or answered.
+        """Refuse what only a copied journal can ask, before it is recorded or answered.
 
-        This comes first. If the query cannot be recorded or answered after that, its retry is the same again, and is
+        This check comes first. If recording or answering fails after it, the retry is the same query again, and is
         admitted; another query for the same step never is.
         """
         try:
@@ -194,7 +194,7 @@ class Application(Starlette):
         return JSONResponse({"round": await self.publish(messages)}, headers=_NO_STORE)
 
     async def _health(self, _: Request) -> Response:
-        """Whether a query would be answered now."""
+        """Check that queries are answered now."""
         snapshot = await self._board.current()
         return JSONResponse({"status": "ok", "round": snapshot.point.round}, headers=_NO_STORE)
 

@@ -21,7 +21,7 @@ MAX_AGE = 0.25
 class Snapshot:
     """All frames as of one point of the store.
 
-    `unchanged` has, for every source, the round of its frame and what a reader gets who holds that round already.
+    `unchanged` has, for every source, the round of its frame and the answer to a reader who holds that round.
     """
 
     point: Point
@@ -29,7 +29,7 @@ class Snapshot:
     unchanged: tuple[tuple[int, bytes], ...]
 
     def answer(self, sources: Sequence[int], held: Sequence[int]) -> list[bytes]:
-        """The frames for a reader who holds these rounds, 0 for none: whole ones, except where the round is held."""
+        """List the frames for a reader who holds these rounds, 0 for none: whole ones unless the round is held."""
         frames, unchanged = self.frames, self.unchanged
         return [
             unchanged[source][1] if number and number == unchanged[source][0] else frames[source]
@@ -41,7 +41,7 @@ class Board:
     """A copy of the store's messages as frames, renewed when a reader comes and the last look is too old.
 
     A reader gets frames of one snapshot, hence of one moment of the store. If the store cannot be reached the reader
-    is refused (503), since what we have may be old; the next one tries again.
+    is refused (503), since the copy may be old; the next reader tries again.
     """
 
     def __init__(self, store: Store) -> None:
@@ -55,9 +55,9 @@ class Board:
         self._publishing = ThreadPoolExecutor(1, "onoff-publishing")
 
     async def current(self, held: int = 0) -> Snapshot:
-        """The snapshot, confirmed within `MAX_AGE` and after every publication made through this board.
+        """Get the snapshot, confirmed within `MAX_AGE` and after all publications made through this board.
 
-        A reader who holds a later round, `held`, got it from another server: the store is looked at again. So rounds go
+        A reader who holds a later round, `held`, got it from another server: look at the store again. So rounds go
         back for a reader only if the store itself has gone back.
         """
         now = time.monotonic()
@@ -82,13 +82,13 @@ class Board:
         return number
 
     def close(self) -> None:
-        """Wait for what is under way, not for publications behind it, and let go of the store."""
+        """Wait for running calls, not for publications queued behind, and close the store."""
         self._publishing.shutdown(cancel_futures=True)
         self._reading.shutdown()
         self._store.close()
 
     async def _renew(self) -> StoreError | None:
-        """Look at the store. An error is returned: every reader who waits for this look may have hung up."""
+        """Look at the store. Return an error instead of raising: all readers who wait may have hung up."""
         began = time.monotonic()
         loop = asyncio.get_running_loop()
         try:

@@ -61,7 +61,7 @@ class Room:
     """The connections of one process that wait for a request or for the rest of one, the longest waiting first.
 
     A connection that waits for longer than `seconds` is closed. Beyond `limit` open connections a new one takes the
-    place of the one that has waited longest; if none waits, the new one is closed.
+    place of the one that waits longest; if none waits, the new one is closed.
     """
 
     def __init__(self, limit: int, seconds: float) -> None:
@@ -71,7 +71,7 @@ class Room:
         self._logged = float("-inf")
 
     def enter(self, connection: Connection) -> None:
-        """Take a new connection in, or close it if all places are taken by requests under way."""
+        """Take a new connection in, or close it if requests under way take all places."""
         self._open.add(connection)
         self.wait(connection)
         if len(self._open) > self._limit:
@@ -100,7 +100,7 @@ class Room:
         return connection in self._waiting
 
     def end(self) -> None:
-        """Have half a request delay the end of the server by a moment only."""
+        """Let half a request delay the server's end by a moment only."""
         self._seconds = min(self._seconds, END_SECONDS)
         for connection in list(self._waiting):
             self.wait(connection)
@@ -121,7 +121,7 @@ _connection: ContextVar[Connection] = ContextVar("connection")  # from which the
 
 
 class Connection(asyncio.Protocol):
-    """One connection: what arrives goes on to uvicorn's protocol. `room` is shared by all connections of a server."""
+    """One connection: passes its data on to uvicorn's protocol. All connections of a server share one `room`."""
 
     transport: asyncio.Transport
 
@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
         self._inner.data_received(data)
 
     def eof_received(self) -> bool:
-        """Keep the connection of a client that sends no more but waits for its answers. The last one ends it.
+        """Keep the connection of a client that sends no more but awaits answers. The last answer ends it.
 
         The client may also be gone. The application finds the event `half_closed` in its scope.
         """
@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
         self._inner.resume_writing()
 
     async def answer(self, application: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have a request answered once all of it has arrived, or as much as the application wants."""
+        """Answer a request once all of it has arrived, or as much as the application wants."""
         self._answering, self._unseen = self._answering + 1, 0
         scope["half_closed"] = self._half_closed
         whole = not any(name in _BODY and value != b"0" for name, value in scope["headers"])
@@ -206,7 +206,7 @@ class Connection(asyncio.Protocol):
 
 
 def through_connections(application: ASGIApp) -> ASGIApp:
-    """The application, with its requests noted at their connections."""
+    """Wrap the application to note requests at connections."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -218,9 +218,9 @@ def through_connections(application: ASGIApp) -> ASGIApp:
 
 
 def connection_limit() -> int:
-    """How many connections a process may have open: fewer than the files that it may open.
+    """Choose how many connections a process may have open: fewer than its limit of open files.
 
-    Raises the limit of open files if the system allows it. Out of files, a process could accept no connection.
+    Raises that limit if the system allows it. Without free files, a process could accept no connection.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS + _OTHER_FILES
@@ -237,7 +237,7 @@ def connection_limit() -> int:
 
 
 async def read_body(receive: Receive, limit: int) -> bytes:
-    """The whole body of a request, or a `Problem` if it is longer than `limit`. `Room` ends bodies that are slow."""
+    """Read a request's body; raise a `Problem` if it is longer than `limit`. `Room` ends slow bodies."""
     parts: list[bytes] = []
     size, more = 0, True
     while more:
@@ -252,9 +252,9 @@ async def read_body(receive: Receive, limit: int) -> bytes:
 
 
 async def send_answer(send: Send, frames: Sequence[bytes], kind: bytes) -> None:
-    """Send these frames, joined, in this media type. An answer that is not read in time is broken off.
+    """Send these frames, joined, in this media type. Cut off an answer that is not read in time.
 
-    Until then it keeps its frames, also those that later rounds have replaced.
+    Until then the answer keeps its frames, even those that later rounds replaced.
     """
     size = sum(map(len, frames))
     headers = [(b"content-type", kind), (b"cache-control", b"no-store"), (b"content-length", b"%d" % size)]
@@ -272,7 +272,7 @@ async def send_answer(send: Send, frames: Sequence[bytes], kind: bytes) -> None:
 
 
 def parts(frames: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """The frames, joined and cut into parts of `size` bytes or up to twice as many; made as they are needed."""
+    """Join the frames and cut parts of `size` bytes or up to twice as many, as they are needed."""
     part = bytearray()
     for frame in frames:
         for begin in range(0, len(frame), size):
@@ -295,7 +295,7 @@ class Problem(Exception):
         self.status, self.reason, self.detail, self.headers = status, reason, detail, dict(headers or {})
 
     def response(self) -> Response:
-        """The problem document."""
+        """Make the document."""
         document = {
             "type": f"urn:onoff:problem:{self.reason}",
             "title": HTTPStatus(self.status).phrase,
@@ -316,7 +316,7 @@ def unavailable(error: StoreError | OSError, reason: str = "store-unavailable") 
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem that an exception is for the sender of the request. Mistakes of our own are logged."""
+    """Choose the problem to report to a request's sender. Our own mistakes are logged."""
     match error:
         case Problem():
             return error

@@ -67,7 +67,7 @@ _FROM_PROCESSES = (_READY, signal.SIGCHLD)
 
 
 def reserve(host: str, port: int) -> socket.socket:
-    """A socket that listens on the address and the port (0: any). Nobody else can have them while it is open."""
+    """Listen on the address and port (0: any). Nobody else can have them while the socket is open."""
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, UnicodeError) as error:
@@ -94,14 +94,14 @@ def reserve(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket) -> str:
-    """The URL at which this machine reaches a server that listens there."""
+    """Build the URL at which this machine reaches a listening server."""
     address, port = listening.getsockname()[:2]
     address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
     return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without handlers of its own for signals: it would also heed those that are to be ignored."""
+    """uvicorn without its own signal handlers, which would also heed signals that are to be ignored."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -112,7 +112,7 @@ class _Server(uvicorn.Server):
 async def serve_requests(
     application: ASGIApp, listening: socket.socket, limit: int = CONNECTIONS, seconds: float = REQUEST_SECONDS
 ) -> AsyncIterator[None]:
-    """Serve an application on a socket that listens, in this event loop, while the block runs.
+    """Serve an application on a listening socket, in this event loop, while the block runs.
 
     At most `limit` connections are open, and a request must arrive within `seconds`. At the end of the block requests
     under way have `FINISH_SECONDS`. Signals are left to the caller: `stop_event`.
@@ -145,12 +145,12 @@ async def serve_requests(
 
 
 def heed_signals() -> set[signal.Signals]:
-    """The signals that end a server. One that is ignored (nohup, a job in the background) stays ignored."""
+    """List the signals that end a server. An ignored one (nohup, a background job) stays ignored."""
     return {number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
 
 
 def stop_event() -> asyncio.Event:
-    """An event that is set by the signals that end a server. Further ones are ignored: the end takes its time."""
+    """Make an event set by the signals that end a server. Further ones are ignored: the end takes time."""
     stop, loop, signals = asyncio.Event(), asyncio.get_running_loop(), heed_signals()
 
     def end() -> None:
@@ -174,10 +174,10 @@ def serve(
     seconds: float = REQUEST_SECONDS,
     application: Callable[[Settings], ASGIApp] = Application,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP with so many processes on one socket, and with the watcher beside them.
+    """Serve until SIGTERM, SIGINT or SIGHUP, with `workers` processes on one socket and the watcher beside them.
 
-    `listening` is from `reserved`. A request must arrive within `seconds`. When requests are answered, one line of
-    JSON on stdout says where. A process that dies is replaced. Each makes its own `application`, which therefore must
+    `listening` is from `reserve`. A request must arrive within `seconds`. When requests are answered, one line of
+    JSON on stdout says where. A process that dies is replaced. Each calls `application`, which therefore must
     be a function of a module.
     """
     logging.basicConfig(format=_LOG_LINE, level=logging.INFO)
@@ -214,10 +214,10 @@ def serve(
 
 
 def _block_signals() -> set[signal.Signals]:
-    """Block the signals that `serve` waits for, and return them. The process ends after that, so they stay blocked.
+    """Block the signals that `serve` waits for, and return them; the process ends after `serve`, so they stay blocked.
 
-    Its processes inherit the block. So a process that is still starting does not die of SIGTERM half-way, and Ctrl-C,
-    which a terminal sends to all, is for the parent alone.
+    Its processes inherit the block. So a starting process does not die of SIGTERM half-way, and Ctrl-C,
+    which a terminal sends to all processes, is for the parent alone.
     """
     resource_tracker.ensure_running()  # which would be started with the first process, and lift the block
     signals = {*heed_signals(), *_FROM_PROCESSES}
@@ -280,7 +280,7 @@ class LocalServer:
         self._settings = Settings(str(directory / "messages.db"), self.catalogue, transcript=self.transcript)
 
     def __enter__(self) -> LocalServer:
-        """Return when it answers and the messages are published."""
+        """Return when it answers and messages are there."""
         listening = self._stack.enter_context(reserve(_LOOPBACK, 0))
         self.url = url_of(listening)
         open_store(self._settings.store, self.catalogue).close()
@@ -304,7 +304,7 @@ class LocalServer:
         self.stop()
 
     def stop(self) -> None:
-        """End it, if it runs, and wait for its end."""
+        """End the server, if it runs; wait for it."""
         self._stack.close()
 
     def publish(self, messages: Mapping[str, bytes]) -> None:

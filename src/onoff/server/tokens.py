@@ -24,7 +24,7 @@ def new_token() -> str:
 
 
 def hash_line(token: str) -> str:
-    """How a token is written down where the server finds it."""
+    """Write a token as the server stores it."""
     return "sha256:" + hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -40,7 +40,7 @@ def append_hash(file: Path, token: str) -> None:
 
 
 def read_hashes(text: str, where: str) -> tuple[bytes, ...]:
-    """The hashes in a text of `sha256:…` words; `#` starts a comment."""
+    """Read the hashes from `sha256:…` words; `#` starts a comment."""
     words = [word for line in text.splitlines() for word in line.partition("#")[0].split()]
     found = [_LINE.fullmatch(word) for word in words]
     if not words or not all(found):
@@ -49,7 +49,7 @@ def read_hashes(text: str, where: str) -> tuple[bytes, ...]:
 
 
 def matches(authorization: str | None, hashes: Iterable[bytes]) -> bool:
-    """Whether an Authorization header bears one of the tokens. Takes equally long for every wrong token."""
+    """True if an Authorization header has one of the tokens. Takes equally long for each wrong token."""
     scheme, _, token = (authorization or "").partition(" ")
     shown = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
     equal = [hmac.compare_digest(shown, known) for known in hashes]

@@ -26,7 +26,7 @@ class Transcript:
     """
 
     def __init__(self, file: Path, names: Sequence[str] = ()) -> None:
-        """Open or make the file. `names`, if given, are the catalogue's, with which every file then begins."""
+        """Open or make the file. `names`, if given, are the catalogue's; every file then begins with them."""
         self._file = file
         self._first = _encode({"catalogue": names}) if names else b""
         self._try(b"")

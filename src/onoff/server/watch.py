@@ -28,7 +28,7 @@ Stamp = tuple[int, int, int, int]  # inode, size, time of the last change of the
 
 
 def source_names(directory: Path) -> tuple[str, ...]:
-    """The files in a directory as names of sources, sorted. Hidden files are left out: programs write to them first."""
+    """List the files in a directory as names of sources, sorted, without hidden files: programs write to them first."""
     try:
         with os.scandir(directory) as entries:
             visible = sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name)
@@ -101,7 +101,7 @@ class Watcher:
         return stamps
 
     def _follow_store(self) -> None:
-        """Learn what the store has. If that was emptied or restored, every file is looked at again."""
+        """Learn what the store has. If it was emptied or restored, look at every file again."""
         changes = self._store.changes(self._point)
         if changes.anew and self._point != START:
             self._digests, self._settled = {}, {}
@@ -128,7 +128,7 @@ class Watcher:
         return number
 
     def _read(self, name: str, stamp: Stamp) -> bytes | None:
-        """The content of a file, at most one byte more than fits. None if it is not the file that was at rest."""
+        """Read a file, one byte more than fits at most. None if it is not the file that was at rest."""
         try:
             # A link put there a moment ago is not followed, and a pipe does not keep us waiting for its writer.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

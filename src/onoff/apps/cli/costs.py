@@ -126,7 +126,7 @@ def costs(
 
 
 def _check_files(out: Path | None, plot: Path | None) -> None:
-    """Raise before the work, not after it, if a file cannot be written."""
+    """Raise before the work if a file cannot be written."""
     from onoff.apps.plots import check_picture
     from onoff.files import check_file
 

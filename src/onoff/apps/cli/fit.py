@@ -127,7 +127,7 @@ def _check_out(out: Path, force: bool, memory: str) -> None:
 
 
 def parse_gap(text: str) -> float:
-    """`90`, `90s`, `30m`, `2h` or `1d` in seconds."""
+    """Convert `30m`, `2h`, `1d`, `90` to seconds."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)\s*", text)
     if match is None or float(match[1]) == 0:
         raise typer.BadParameter(f"{text!r} is not a length of time: write 30m, 2h, 1d or a number of seconds")

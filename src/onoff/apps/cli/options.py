@@ -44,7 +44,7 @@ Verbose = Annotated[
 
 
 def _volume_options() -> list[Any]:
-    """The parameters `-q` and `-v` of every command."""
+    """List `-q` and `-v`, for every command."""
     both = typer.Typer(add_completion=False)
 
     @both.command()
@@ -169,19 +169,19 @@ LogFormat = Annotated[
 
 
 def parse_switch(on: bool, off: bool) -> bool | None:
-    """Whether privacy was asked to be ON; None if nothing was said. Both are an error: none of them may win."""
+    """Read the privacy switch; None if neither is given. Both are an error: neither may win."""
     if on and off:
         raise OnoffError("privacy is ON or OFF: give --on or --off, not both")
     return on if on or off else None
 
 
 def parse_sources(text: str | None) -> tuple[str, ...]:
-    """`a,b` as a list of names."""
+    """Split `a,b` into names."""
     return () if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_lags(text: str, least: int = 0) -> list[int]:
-    """`3`, `1-10` or `1,2,5-8`, as a sorted list without repetitions, none below `least`."""
+    """Read `3`, `1-10` or `1,2,5-8`: sorted, without repetitions, none below `least`."""
     lags: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*([0-9]{1,6})(?:-([0-9]{1,6}))?\s*", part)

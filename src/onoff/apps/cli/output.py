@@ -44,7 +44,7 @@ def start_log() -> None:
 
 
 def note(text: str) -> None:
-    """Say on stderr what is worth knowing, unless the command is quiet."""
+    """Say a note on stderr, unless the command is quiet."""
     LOG.info("%s", text)
 
 
@@ -59,7 +59,7 @@ def print_json(result: object) -> None:
 
 
 def plain_data(value: Any) -> Any:
-    """A result as JSON has it: types as objects with their fields, and null for a number that is not finite."""
+    """Convert a result for JSON: types become objects with their fields, non-finite numbers null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain_data(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
@@ -90,12 +90,12 @@ def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
 
 
 def percent(gap: float) -> str:
-    """A gap for people, always in per cent; a small one with a power of ten."""
+    """Write a gap in per cent; a small one with a power of ten."""
     return f"{100 * gap:.0e} %" if 0 < gap < 1e-4 else f"{100 * gap:.2f} %"
 
 
 def size(number: float) -> str:
-    """A number of bytes for people: with separators, and with a larger unit where there are many."""
+    """Write bytes for people: with separators, and a larger unit for many."""
     exact = f"{number:,.0f} bytes" if number != 1 else "1 byte"
     for power, name in ((9, "GB"), (6, "MB")):
         if number >= 10**power:
@@ -104,7 +104,7 @@ def size(number: float) -> str:
 
 
 def counted(number: int, what: str, many: str | None = None) -> str:
-    """A number with its noun: "1 request", "2 requests"."""
+    """Write a number with its noun: "1 request"."""
     return f"{number:,} {what if number == 1 else many or what + 's'}"
 
 
@@ -121,7 +121,7 @@ def command_for(command: str, journal: Path) -> str:
 def advise(client: Client, advice: str | None = None) -> Iterator[None]:
     """Give an error the advice for the command line, with the journal's name.
 
-    `advice` says how what is pending is finished, if not by `onoff resume`.
+    `advice` says how to finish a pending request, if not by `onoff resume`.
     """
     resume = f"{command_for('onoff resume', client.path)} finishes it"
     try:
@@ -143,9 +143,9 @@ def advise(client: Client, advice: str | None = None) -> Iterator[None]:
 
 
 def _find_pending(client: Client, error: Exception) -> str | None:
-    """Find the source of a request that is pending and can be finished after this error; None if there is none.
+    """Find the source of a pending request that can be finished after this error; None if there is none.
 
-    The server may have given no answer, or refused; or the disk did not take what it gave.
+    The server may have given no answer, or refused; or the disk failed to store the answer.
     """
     import sqlite3
 
@@ -179,7 +179,7 @@ def note_new(client: Client) -> None:
 
 
 def note_planner(client: Client) -> None:
-    """Say what the planner could not do, and what it goes on doing after this command."""
+    """Say what the planner could not do, and what it will do after this command."""
     from onoff.plans.planner import LIMIT
 
     planner = client.planner

@@ -80,7 +80,7 @@ def plan(
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """What a plan states of itself: its cost beside what any scheme costs at least, and its rounding per step.
+    """Summary of a plan: its cost beside the least cost of any scheme, and its rounding per step.
 
     The cost of a plan without a table is `estimated`.
     """
@@ -100,7 +100,7 @@ class PlanSummary:
 
 @dataclass(frozen=True)
 class Plans:
-    """The plans of the lags that were asked for, where they are, and the error of each lag that has none."""
+    """Plans of the requested lags, their directory, and the error of each lag without a plan."""
 
     directory: Path
     plans: tuple[PlanSummary, ...]
@@ -108,7 +108,7 @@ class Plans:
 
 
 def _make(chain: Chain, lag: int, scheme: str, gap: float, time_limit: float | None) -> Plan | str:
-    """One plan, made in any process, or why there is none."""
+    """Make one plan in any process; else say why not."""
     from onoff.plans.plan import plan as make
 
     try:
@@ -129,7 +129,7 @@ def _print(found: Plans) -> None:
 
 
 def _load(store: PlanStore, lag: int, gap: float, scheme: str) -> Plan | None:
-    """A plan on disk that is as good as what is asked for."""
+    """Load a plan that is as good as requested."""
     from onoff.plans.plan import OPTIMAL_LIMIT
     from onoff.plans.planner import is_final
 

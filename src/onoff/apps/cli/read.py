@@ -262,7 +262,7 @@ def play(
 
 @dataclass(frozen=True)
 class PlayResult:
-    """What `onoff play --json` prints: how many requests FILE has, how many were made now, and what there is to say.
+    """Result of `onoff play --json`: the number of requests in FILE, how many were made now, and a note.
 
     The totals are those of the journal.
     """
@@ -300,10 +300,10 @@ async def _play(
 def _deliver(
     message: Message | errors.SourceError, row: Step, client: Client, promise: str, out: Path | None, as_json: bool
 ) -> None:
-    """Write the message where it was wanted, and say what is worth knowing about it.
+    """Write the message where it was wanted, and add notes about it.
 
-    Raises `SourceError` if there is none, or if nothing was published yet: a script must not take nothing for an empty
-    message. If the message cannot be written, the error says how to have it without another request.
+    Raises `SourceError` if there is none, or nothing was published yet: a script must not take nothing for an empty
+    message. If the message cannot be written, the error says how to get it without another request.
     """
     if row.made_private and (client.habits is None or client.habits.stage == "known"):
         without = "no --next was given, and the query must hide the next request"
@@ -334,10 +334,10 @@ def _deliver(
 
 
 def message_data(message: Message, row: Step, file: Path | None) -> dict[str, object]:
-    """What `onoff get --json` prints: the message, and what its step took.
+    """Data of `onoff get --json`: the message, and what its step took.
 
     `body` is text if `encoding` is "utf-8", and else base64; both are None if the message was written to `file`.
-    `query` is what was asked for, `cost` what the law expected it to be, `bytes` what arrived for all of it.
+    `query` is the set that was asked for, `cost` its expected cost by the law, `bytes` all that arrived.
     """
     encoding, body = None, None
     if file is None:

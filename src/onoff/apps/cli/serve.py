@@ -102,7 +102,7 @@ def token(
 
 
 def _open(target: str, names: tuple[str, ...] | None, length: int | None) -> Store:
-    """The store, checked. If it is down for the moment, the server starts and waits for it."""
+    """Open the store and check it. If it is down, the server starts and waits for it."""
     from onoff.server.store import open_store
 
     if names is None and length is not None:
@@ -133,7 +133,7 @@ def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -
 
 
 def _target(given: str | None) -> str:
-    """The store; a password comes from the environment, since everybody on the machine sees command lines."""
+    """Find the store; a password is taken from the environment, since all users see command lines."""
     target = given if given is not None else os.environ.get(STORE) or FILE
     if "://" not in target:
         check_file(Path(target))

@@ -137,7 +137,7 @@ def setup(
 
 
 def _change(place: Path, add: list[str], remove: list[str]) -> tuple[Setup, FoundUrls]:
-    """What is set up, and what is found at the URLs to add."""
+    """Load the set-up, and look at the URLs to add."""
     from onoff.apps.setup import Setup
     from onoff.client.feeds import entry_of
 
@@ -148,7 +148,7 @@ def _change(place: Path, add: list[str], remove: list[str]) -> tuple[Setup, Foun
 
 
 def _new(place: Path, feeds: str, strict: bool, force: bool, token: str | None) -> tuple[Setup, FoundUrls]:
-    """A set-up for a list, and what is found at its URLs."""
+    """Make a set-up of a list, and look at its URLs."""
     from onoff.apps.setup import Setup, has_setup, next_number
     from onoff.client.feeds import FoundUrls, listed
 
@@ -164,7 +164,7 @@ def _new(place: Path, feeds: str, strict: bool, force: bool, token: str | None) 
 
 
 def _ask(entries: Sequence[Entry], known: Mapping[str, Source], strict: bool) -> FoundUrls:
-    """Ask for every URL. Raises `CatalogueError` if none is to be left out (`strict`), or if too few are left."""
+    """Ask each URL. Raises `CatalogueError` if one fails and none may (`strict`), or if too few are left."""
     import asyncio
 
     from onoff.apps.terminal import progress
@@ -233,7 +233,7 @@ def _write_service(options: list[str]) -> None:
 
 
 def _quoted(word: str) -> str:
-    """A word as systemd reads it: its marks are doubled, or come after a backslash."""
+    """Quote a word for systemd: marks are doubled, or come after a backslash."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{word}"'
 

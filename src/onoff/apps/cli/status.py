@@ -55,10 +55,10 @@ def status(
 
 
 def status_data(found: Status, following: Following | None) -> dict[str, object]:
-    """What `onoff status --json` prints.
+    """Data of `onoff status --json`.
 
-    `lag` counts steps since privacy was last ON, None before a request has counted as ON; `full` requests more ask for
-    everything, whatever is said. `next` is what the next request costs in messages, ON and OFF, and the least that any
+    `lag` counts steps since privacy was last ON, None before a request has counted as ON; the next `full` requests ask
+    for everything, in any case. `next` is what the next request costs in messages, ON and OFF, and the least that any
     law needs. `keep` says for how many steps or days requests are kept, None for ever. `habits` says how the chain came
     about (`onoff.client.habits.HabitsStatus`). `refuted` says that the requests do not follow the chain, if it has no
     fuse; `following` says why.
@@ -87,7 +87,7 @@ def status_data(found: Status, following: Following | None) -> dict[str, object]
 
 
 def _least(found: Status) -> float | None:
-    """Compute the messages that the next OFF request needs by any law; None if that takes too long to find out."""
+    """Compute the messages that the next OFF request needs by any law; None if that takes too long."""
     from onoff.model.bounds import outer_bound
 
     if found.law is not None:
@@ -98,9 +98,9 @@ def _least(found: Status) -> float | None:
 
 
 def print_status(found: Status, following: Following | None = None, journal: Path | None = None) -> None:
-    """Print how a client stands, and at the end whether its requests follow the chain; at the top, too, if they do not.
+    """Print a client's state, and at the end whether its requests follow the chain; at the top, too, if not.
 
-    `journal` is named in what there is to do, if it is not the usual one.
+    `journal` is named in the advice, if it is not the usual one.
     """
     from onoff.client.connect import default_journal
 
@@ -166,7 +166,7 @@ def print_promise(promise: str, sensitive: Sequence[str], n: int) -> None:
 
 
 def print_totals(totals: Totals, chain: Chain, promise: str = "both") -> None:
-    """Print what a journal's finished steps asked for, against the alternatives for the same lags."""
+    """Print what a journal's finished steps asked for, beside alternatives for the same lags."""
     from onoff.model.bounds import outer_bound
 
     steps = totals.steps

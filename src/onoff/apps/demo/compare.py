@@ -34,7 +34,7 @@ DECOYS = 3  # others that a client with decoys asks for
 class Rival:
     """A client with a rule for its sets, and what it has cost so far.
 
-    `rules` is how its sets are drawn, as the server knows it. Without `keeps` it downloads everything anew; with it,
+    `rules` says how its sets are drawn, as the server knows. Without `keeps` it downloads everything anew; with it,
     only what has changed.
     """
 
@@ -49,7 +49,7 @@ class Rival:
     held: dict[int, str] = field(default_factory=dict)
 
     def view(self, query: Query, private: bool) -> View:
-        """What a query says to a server that knows these rules."""
+        """Interpret a query as a server that knows these rules."""
         return self._step(private).view(query)
 
     def _step(self, private: bool) -> Step:
@@ -57,7 +57,7 @@ class Rival:
         return on if private and self.switches else self.rules.off(on, ())
 
     async def get(self, transport: OnoffTransport, step: int, request: int, private: bool) -> None:
-        """Ask for a set, and remember which versions of its members came."""
+        """Ask for a set, and note which versions of its members came."""
         query = self._step(private).draw(0, request, 0, self.rng)
         answer = await transport.fetch(self.stream, step, query, tuple(map(self.held.get, query)))
         for source, content in zip(query, answer.contents, strict=True):
@@ -68,7 +68,7 @@ class Rival:
 
 
 def rivals(n: int, sensitive: Sequence[int], rng: np.random.Generator) -> dict[str, Rival]:
-    """All of them, by short names."""
+    """Make all rivals, by name."""
     other = np.random.default_rng()  # the rules of the others leave nothing to chance
     return {
         "open": Rival("asks openly, always", Naive(n), other),
@@ -82,7 +82,7 @@ def rivals(n: int, sensitive: Sequence[int], rng: np.random.Generator) -> dict[s
 
 @dataclass(frozen=True)
 class Row:
-    """What a client costs per request, and what its queries betray of some requests.
+    """A client's cost per request, and what its queries betray of some requests.
 
     `guessed_before` and `guessed` are the shares of requests that the server guesses right before their query, and
     after all queries. `bits_before` is what earlier queries told about them on average, `bits` what their own and all
@@ -111,7 +111,7 @@ class Stream:
     findings: tuple[str, ...] = ()
 
     def row(self, truth: Sequence[int], which: Sequence[int], sensitive: Sequence[int] | None = None) -> Row:
-        """What it betrays of the requests of these steps; with `sensitive`, of which of them each is."""
+        """Measure what it betrays of these steps' requests; with `sensitive`, which of them each is."""
         steps, wanted = list(which), [truth[t] for t in which]
         x = np.array(wanted if sensitive is None else list(map(list(sensitive).index, wanted)), dtype=np.intp)
         prior, before, after = (rows[steps] for rows in (self.beliefs.prior, self.beliefs.before, self.beliefs.after))
@@ -135,12 +135,12 @@ class Stream:
 
 
 def _mean(values: Floats | Sequence[float]) -> float:
-    """The mean; 0 if there are none."""
+    """Mean; 0 if there are none."""
     return float(np.mean(values)) if len(values) else 0.0
 
 
 def rival_stream(chain: Chain, rival: Rival, log: Log, statuses: Sequence[bool]) -> Stream:
-    """The stream of a client that is not ours, as the server's log has it."""
+    """Rebuild a foreign client's stream from the server's log."""
     sets = [line.query for line in log if line.stream == rival.stream]
     views = [rival.view(query, private) for query, private in zip(sets, statuses, strict=True)]
     beliefs = infer(chain, len(views), views.__getitem__)
@@ -148,9 +148,9 @@ def rival_stream(chain: Chain, rival: Rival, log: Log, statuses: Sequence[bool])
 
 
 def our_stream(chain: Chain, name: str, log: Path, journal: Path) -> Stream:
-    """The stream of a client of ours: replayed, and attacked for its beliefs.
+    """Rebuild our client's stream: replay it, and attack it for beliefs.
 
-    Beside its journal are the laws that it recorded, or its plans.
+    Beside its journal lie the laws that it recorded, or its plans.
     """
     noted = read_journal(journal, chain)
     if noted.promise == "past":

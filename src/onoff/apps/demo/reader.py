@@ -30,12 +30,12 @@ DELAY = 0.02  # seconds from call to send: on one machine with eight sources, dr
 
 
 def reader() -> Chain:
-    """The chain of the eight channels."""
+    """Make the eight channels' chain."""
     return Chain.from_counts(HABITS, CHANNELS)
 
 
 def statuses(steps: int, rng: np.random.Generator) -> list[bool]:
-    """ON and OFF periods that do not depend on the requests. The first request is ON."""
+    """Draw ON and OFF periods, whatever the requests. The first is ON."""
     found, private = [], True
     for number in rng.random(steps):
         found.append(private)
@@ -44,7 +44,7 @@ def statuses(steps: int, rng: np.random.Generator) -> list[bool]:
 
 
 def requests(steps: int, seed: int) -> list[tuple[str, bool]]:
-    """The simulated reader's requests with their statuses. The seed makes them repeatable; queries stay secret."""
+    """Simulate the reader's requests with their statuses. The seed repeats them; queries stay secret."""
     rng = np.random.default_rng(seed)
     chain = reader()
     path = chain.simulate(steps, rng)
@@ -52,5 +52,5 @@ def requests(steps: int, seed: int) -> list[tuple[str, bool]]:
 
 
 def news(channel: str, issue: int = 0) -> bytes:
-    """The latest message of a channel."""
+    """Make a channel's latest message."""
     return f"the latest of {channel}{f', number {issue}' if issue else ''}".encode()

@@ -38,11 +38,11 @@ MARKED = ("open", "marked", "decoys", "sensitive", "mirror", "everything")
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What happened. `private` and `sensitive` count requests.
+    """Result of the attack. `private` and `sensitive` count requests.
 
     The rows of `switched` are about the requests made ON, those of `marked` about requests for sensitive sources.
-    `by_habits` is the share of requests that is guessed without any query. `findings` are what
-    speaks against our clients, and must be none.
+    `by_habits` is the share of requests guessed without any query. `findings` are evidence
+    against our clients, and must be empty.
     """
 
     seed: int
@@ -56,7 +56,7 @@ class Demonstration:
 
 
 def demonstrate(steps: int, seed: int, bar: Bar = quiet) -> Demonstration:
-    """Serve, publish, plan, read, and attack the log. Nothing is left behind."""
+    """Serve, publish, plan, read, and attack the log. Leave nothing behind."""
     with (
         bar(steps + len({*SWITCHED, *MARKED})) as advance,
         tempfile.TemporaryDirectory(prefix="onoff-demo-", ignore_cleanup_errors=True) as name,
@@ -112,7 +112,7 @@ class _Run:
         )
 
     def _publish(self) -> None:
-        """Publish what is new; that does not depend on any request."""
+        """Publish new messages, independently of all requests."""
         fresh = [name for name in CHANNELS if self._rng.random() < CHANGES]
         for name in fresh:
             self._issues[name] += 1
@@ -120,7 +120,7 @@ class _Run:
             self._server.publish({name: news(name, self._issues[name]) for name in fresh})
 
     def attack(self) -> Demonstration:
-        """Conclude from the server's log what there is to conclude, for every client."""
+        """Attack every client by the server's log."""
         chain, log = self._chain, read_log(self._server.transcript, self._chain)
         truth, statuses = [chain.index(source) for source, _ in self._items], [on for _, on in self._items]
         found: dict[str, Stream] = {}
@@ -149,7 +149,7 @@ class _Run:
 
 
 def introduce(steps: int) -> str:
-    """What is about to happen."""
+    """Say what will happen."""
     return f"""\
 One reader, eight news channels, {steps} requests. The server is not trusted: it
 knows the reader's habits, keeps every query, and computes without limit. At
@@ -158,7 +158,7 @@ each step {_share(CHANGES)} of the channels have news. Clients download what has
 
 
 def narrate(result: Demonstration) -> str:
-    """What happened; then what was seen, and what to try next, or what is wrong."""
+    """Say what happened; what was seen; and what to try next, or what is wrong."""
     rows = {row.promise or row.client: row for row in result.switched}
     past, naive = rows["past"], rows["asks openly while OFF"]
     everything, mirror = rows["downloads everything"], rows["mirrors all that changed"]

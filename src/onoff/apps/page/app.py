@@ -112,7 +112,7 @@ async def _json(request: Request, kinds: dict[str, type]) -> dict[str, Any]:
 
 
 def run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:
-    """Serve the page until SIGINT, SIGTERM or SIGHUP; `ready` is told its address, and a browser opened if `show`."""
+    """Serve the page until SIGINT, SIGTERM or SIGHUP; tell `ready` its address, and open a browser if `show`."""
     asyncio.run(_run(chain, title, port, show, ready))
 
 

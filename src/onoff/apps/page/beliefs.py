@@ -49,7 +49,7 @@ class PageStep:
     sensitive: tuple[int, ...] = ()
 
     def naive(self, n: int) -> tuple[int, ...]:
-        """What a naive client asks for: everything while ON and for sensitive sources, else the wanted one alone."""
+        """Compute a naive client's set: all while ON and for sensitive sources, else the wanted one alone."""
         return tuple(range(n)) if self.private or self.wanted in self.sensitive else (self.wanted,)
 
 
@@ -86,7 +86,7 @@ class Steps:
 
 
 def read_on(file: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """Read the whole lines of JSON beyond this many bytes of a file; return them, and how many bytes are read now."""
+    """Read the whole lines of JSON beyond this many bytes of a file; return them, and the new offset."""
     if not file.exists():
         return [], offset
     with file.open("rb") as stream:
@@ -106,7 +106,7 @@ Rows = tuple[tuple[float, ...], ...]
 class Moments:
     """Beliefs by habits alone, before a query, at it, and after everything since: one row each.
 
-    `bits` is how far the last one has moved from where the promise wants it to stay.
+    `bits` is how far the last belief has moved from the one that the promise wants.
     """
 
     rows: Rows
@@ -115,9 +115,9 @@ class Moments:
 
 @dataclass(frozen=True)
 class Hidden:
-    """What is believed about one hidden request. `choices` are what it may have been, and `wanted` what it was.
+    """Beliefs about one hidden request. `choices` are what it may have been, and `wanted` what it was.
 
-    Of a request made ON that is the source. Of one made OFF it is which sensitive source was asked for, or none.
+    For a request made ON that is the source; for one made OFF, which sensitive source was asked for, or none.
     """
 
     step: int
@@ -131,7 +131,7 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Sensitive:
-    """Whether the request of each step was sensitive: the belief before it, and after everything since."""
+    """Beliefs that the request of each step was sensitive: before it, and after all since."""
 
     steps: tuple[int, ...]
     read: tuple[bool, ...]
@@ -141,9 +141,9 @@ class Sensitive:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What the server believes after so many `steps`; `sensitive` is None if no source is sensitive.
+    """Beliefs of the server after so many `steps`; `sensitive` is None if no source is sensitive.
 
-    `warning` says that the requests do not follow the chain, if so: beliefs and promises are relative to it.
+    `warning` says that requests do not follow the chain, if so: beliefs and promises rest on the chain.
     """
 
     steps: int
@@ -163,7 +163,7 @@ class Observer(ABC):
 
     @abstractmethod
     def views(self, steps: Sequence[PageStep]) -> list[View]:
-        """What each query says. Raises `PlanError` if the law of a query is not known."""
+        """Interpret each query. Raises `PlanError` if its law is unknown."""
 
     def observe(self, steps: Sequence[PageStep]) -> Knowledge:
         """Compute what is believed after these steps."""
@@ -207,7 +207,7 @@ class Observer(ABC):
         return Sensitive(tuple(steps[t].step for t in shown), read, *pairs)
 
     def _naive_view(self, step: PageStep) -> View:
-        """What the query of a naive client says that makes the same request."""
+        """Interpret a naive client's query for the same request."""
         client = Naive(self.chain.n, step.sensitive)
         on = client.on()
         return (on if step.private else client.off(on, ())).view(step.naive(self.chain.n))
@@ -263,7 +263,7 @@ class PastObserver(Observer):
         return views
 
     def _read(self) -> None:
-        """Read what is new. A step may be recorded twice: the last line counts."""
+        """Read new records. A step may be recorded twice: the last line counts."""
         with self._lock:
             lines, self._offset = read_on(self._record, self._offset)
             for line in lines:

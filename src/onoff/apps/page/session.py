@@ -45,7 +45,7 @@ STORY = 2366  # its seed: a naive client of the demonstration's reader gives awa
 
 @dataclass(frozen=True)
 class Wish:
-    """A click: a source, whether privacy was ON when it was clicked, and whether it is made without a next one."""
+    """A click: a source, whether privacy was ON at the click, and whether to request it without a next one."""
 
     source: str
     private: bool
@@ -118,11 +118,11 @@ class DemoSession(ABC):
         return bool(self.queue)
 
     def _following(self) -> str | None:
-        """The source after the first of the queue, if the promise needs it."""
+        """Find the queue's second source, if the promise needs it."""
         return None
 
     def ask(self, source: str, private: bool) -> None:
-        """Queue a request; its status is the one of this moment."""
+        """Queue a request with its present status."""
         wanted = self.chain.index(source)
         if len(self.queue) >= LONGEST_QUEUE:
             raise SessionError(f"{LONGEST_QUEUE} requests are waiting: let the server answer some first")
@@ -161,18 +161,18 @@ class DemoSession(ABC):
         }
 
     def _note_fault(self, task: asyncio.Task[None]) -> None:
-        """Show an error of our own on the page. It is raised when the page ends."""
+        """Show our own error on the page. The end of the page raises the error."""
         if not task.cancelled():
             self._fault = f"A part of the page has failed ({task.exception()!r}): start onoff page again."
             self._notify()
 
     def tell(self) -> None:
-        """Wake what makes requests, and the pages that are open."""
+        """Wake the task that makes requests, and open pages."""
         self._wake.set()
         self._notify()
 
     def _habits(self) -> list[float]:
-        """How likely each source is to be asked for next, after the last click."""
+        """Compute how likely each source is requested after the last click."""
         clicked = [self.chain.index(wish.source) for wish in self.queue]
         path = [step.wanted for step in self._all_steps()][-self.chain.depth :] + clicked
         return [float(p) for p in (self.chain.P[self.chain.state_of(path)] if path else self.prior)]
@@ -181,7 +181,7 @@ class DemoSession(ABC):
         return [*self.history, *self.steps]
 
     async def _ask(self) -> None:
-        """Make the requests of the queue, each when it is due."""
+        """Make the queued requests, each when due."""
         while True:
             while not self._is_due():
                 self._wake.clear()
@@ -251,7 +251,7 @@ class PastSession(DemoSession):
         self.sensitive, self.stream = sensitive, stream
 
     async def _close_client(self) -> None:
-        """Close the client of the newest stream. Those before it were closed when a stream took their place."""
+        """Close the newest stream's client. Older ones were closed when a stream took their place."""
         await self._client_stack.aclose()
 
 
@@ -262,7 +262,7 @@ class BothSession(DemoSession):
     """
 
     def make_now(self) -> None:
-        """Make the one request that is waiting without knowing the next: it asks for everything and counts as ON."""
+        """Make the waiting request without knowing the next: it asks for everything and counts as ON."""
         if len(self.queue) != 1 or self.asks:
             raise SessionError("this is for the one request that waits for the next: choose a source first")
         self.queue[0] = replace(self.queue[0], alone=True)
@@ -286,7 +286,7 @@ class BothSession(DemoSession):
         self.timeline = Steps(client.journal, self.server.transcript, self.chain)
 
     def _plan(self, lag: int) -> Plan:
-        """Make a plan with a table, from which beliefs are computed. A race, though cheaper, has none."""
+        """Make a plan with a table, for computing beliefs. A race, though cheaper, has none."""
         made = plan(self.chain, lag, time_limit=PLAN_SECONDS)
         return made if made.kind == "table" else plan(self.chain, lag, "comb")
 

@@ -68,7 +68,7 @@ class Page:
             raise
 
     async def lock(self, source: str, on: bool) -> None:
-        """Make a source sensitive, or not sensitive any more: a new stream begins, and costs are computed for it."""
+        """Make a source sensitive, or no longer sensitive: a new stream begins, and its costs are computed."""
         await self.past.lock(source, on)
         if not self._closing:
             await self._restart_costs()
@@ -82,12 +82,12 @@ class Page:
             self.notify()
 
     async def _restart_costs(self) -> None:
-        """Compute costs in the background, instead of those for other sensitive sources."""
+        """Compute costs in the background, replacing those for other sensitive sources."""
         await _end(self._costing)
         self._costing = asyncio.create_task(self._compute_costs())
 
     async def _compute_costs(self) -> None:
-        """Add one curve after the other; what no lock changes is computed once."""
+        """Add the curves in turn; compute only once those that no lock changes."""
         self.costs.pop("locked", None)
         if "past" not in self.costs:
             self.costs["past"], _ = await self._collect("past")
@@ -102,7 +102,7 @@ class Page:
             self.notify()
 
     async def _collect(self, promise: str, **options: Any) -> tuple[list[float], list[float]]:
-        """Compute costs and lower bounds at all lags in a thread, which ends soon after nobody waits for it."""
+        """Compute costs and lower bounds at all lags in a thread, which ends soon after its waiter."""
         stopped = threading.Event()
 
         @contextmanager
@@ -122,7 +122,7 @@ class Page:
             self.notify()
 
     async def close(self) -> None:
-        """End what people look at, what is being computed, then the sessions."""
+        """Close event streams, computations, then sessions."""
         self._closing = True
         self.notify()
         for work in (self._planning, self._costing):

@@ -73,7 +73,7 @@ class Application:
         return await self._source(request, path)
 
     async def _source(self, request: Request, path: bytes) -> Response:
-        """Make one step, and answer with the message of the source. A program that goes away does not undo the step."""
+        """Make one step, and answer with the source's message. If the program goes away, the step stays."""
         source = unquote_to_bytes(path.removeprefix(b"/")).decode("utf-8", "replace")
         if source not in self._names or request.scope["query_string"]:
             return text_response(404, "there is no such source: / lists them. No step was made")
@@ -92,9 +92,9 @@ class Application:
         return await message_response(message, request.method, held, self._queue.expect_repeat)
 
     async def _wait(self, answer: asyncio.Future[Message], request: Request) -> Message | None:
-        """The answer; None if the program goes away before it. The step is made all the same.
+        """Wait for the answer; None if the program leaves before. The step is made all the same.
 
-        One that has closed its side of the connection may be gone, or may wait for its answer.
+        A program that half-closed its connection may be gone, or may wait for its answer.
         """
 
         async def gone() -> None:
@@ -121,7 +121,7 @@ class Application:
         return Response(text, headers=status_page.HEADERS, media_type="text/html")
 
     async def _privacy(self, request: Request) -> Response:
-        """The switch. A form must bear the token of our page; a PUT, which no foreign page can send, need not."""
+        """Switch privacy. A form must bear our page's token; a PUT, which no foreign page can send, need not."""
         headers = status_page.HEADERS
         match request.method:
             case "GET" | "HEAD":
@@ -162,7 +162,7 @@ async def run(
     opened: Callable[[RequestQueue], None],
     ready: Callable[[str], None],
 ) -> None:
-    """Serve until SIGINT, SIGTERM or SIGHUP. `opened` is called with the queue, and `ready` with the URL.
+    """Serve until SIGINT, SIGTERM or SIGHUP. Call `opened` with the queue, and `ready` with the URL.
 
     All in one process and in the event loop of the client, so that nothing outlives a kill.
     """
@@ -178,7 +178,7 @@ async def run(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """True if only this machine can reach an address."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

@@ -29,7 +29,7 @@ HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]/@]+))(?::[0-
 
 
 def refusal(headers: Headers) -> tuple[int, str] | None:
-    """The status and the sentence with which a request is turned away; None if it may come in."""
+    """Choose the status and sentence that turn a request away; None if it may come in."""
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not _is_ours(hosts[0]):
         return 403, "this is for this machine only: ask at http://127.0.0.1 or http://localhost and its port"
@@ -43,12 +43,12 @@ def refusal(headers: Headers) -> tuple[int, str] | None:
 
 
 def is_outside_navigation(headers: Headers) -> bool:
-    """Whether a browser opens an address that did not come from a page of ours: by a person, or by a redirect."""
+    """True if a browser opens an address that did not come from a page of ours: by a person, or by a redirect."""
     return headers.get("sec-fetch-site") == "none" and headers.get("sec-fetch-mode", "navigate") == "navigate"
 
 
 def _is_ours(host: str) -> bool:
-    """Whether a Host header has an address in digits, but none of the two kinds above, or `localhost`."""
+    """True if a Host header has an address in digits, but none of the two kinds above, or `localhost`."""
     match = HOST.fullmatch(host)
     if match is None:
         return False

@@ -37,7 +37,7 @@ GUARD = {
 
 
 class BodyResponse(Response):
-    """A body that is handed over piece by piece: the loop, from which queries leave, is never held up for long.
+    """Sends a body piece by piece: the loop that sends queries is never held up for long.
 
     Programs that do not read hold at most `UNREAD_BYTES` together: beyond, the answer that began first is broken off,
     and `broken_off` is called.
@@ -71,7 +71,7 @@ class BodyResponse(Response):
 
 
 async def message_response(message: Message, method: str, held: list[str], broken_off: Callable[[], None]) -> Response:
-    """The answer to a request. `held` are the values of its If-None-Match."""
+    """Answer a request. `held` are the values of its If-None-Match."""
     status, kind = message.status, message.content_type
     if message.round == 0:
         return text_response(404, "nothing has been published for this source yet; the step was made")
@@ -93,7 +93,7 @@ async def message_response(message: Message, method: str, held: list[str], broke
 
 
 def error_response(error: Exception) -> Response:
-    """The answer where a step was not made, or not finished."""
+    """Answer where a step was not made or finished."""
     status, cause = 500, error.__cause__ if isinstance(error, NotBegun) else error
     if isinstance(error, TurnedAway):
         status = 503
@@ -105,7 +105,7 @@ def error_response(error: Exception) -> Response:
 
 
 def text_response(status: int, words: str, headers: dict[str, str] | None = None) -> Response:
-    """An answer of the proxy itself: a sentence. Addresses and files at its start stay as they are."""
+    """Answer with the proxy's own sentence. Addresses and files at its start stay as they are."""
     text = words[:1].upper() + words[1:] if words.partition(" ")[0].isalpha() else words
     given = safe_status(status)
     if given != status:
@@ -114,9 +114,9 @@ def text_response(status: int, words: str, headers: dict[str, str] | None = None
 
 
 def _tag(status: int, kind: str | None, body: bytes) -> str:
-    """A strong ETag: a hash of all that is answered. It is taken beside the loop from which queries leave.
+    """Compute a strong ETag: a hash of the whole answer. It is taken beside the loop that sends queries.
 
-    A web page of others may measure how long that loop takes to refuse it, which must not tell how long a body is.
+    A foreign web page may measure how long that loop takes to refuse it, which must not tell a body's length.
     """
     whole = hashlib.sha256(f"{status} {kind}\n".encode())
     whole.update(body)
@@ -124,6 +124,6 @@ def _tag(status: int, kind: str | None, body: bytes) -> str:
 
 
 def _holds(held: list[str], tag: str) -> bool:
-    """Whether If-None-Match names this tag; weak ones count (RFC 9110, 13.1.2)."""
+    """True if If-None-Match names this tag; weak ones count (RFC 9110, 13.1.2)."""
     tags = [part.strip().removeprefix("W/") for value in held for part in value.split(",")]
     return "*" in tags or tag in tags

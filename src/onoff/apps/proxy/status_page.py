@@ -31,7 +31,7 @@ HEADERS = {
 
 
 def render(queue: RequestQueue, found: Account, linked: Collection[str], token: str) -> str:
-    """The page. `linked` are the sources that have a path. `token` goes into the form: who sends it has seen it."""
+    """Write the page. `linked` sources have a path. `token` goes into the form: who sends it has seen it."""
     names, habits = queue.client.chain.names, queue.client.habits
     assert habits is not None, "a proxy keeps a promise that needs no announcement"
     sensitive = [names[number] for number in found.sensitive]
@@ -51,7 +51,7 @@ def render(queue: RequestQueue, found: Account, linked: Collection[str], token: 
 
 
 def render_link(name: str) -> str:
-    """A page for a browser that was led to a source: the click on its link is the request."""
+    """Write a page for a browser led to a source: the click on its link is the request."""
     said = f"<p>To read {_link(name)} is a request, and makes a step: click if you want it.</p>"
     return _document(_section("", "Your browser was led here", said))
 
@@ -99,7 +99,7 @@ def _promise(found: Account, sensitive: list[str]) -> str:
 
 
 def _learned(found: Account, n: int) -> list[str]:
-    """What the queries of all steps tell, in words."""
+    """State what the queries of all steps tell."""
     totals = found.totals
     partly = totals.steps - totals.private - totals.single
     said = ["When you asked, and for which sets."]
@@ -136,12 +136,12 @@ def _habits(queue: RequestQueue, habits: HabitsStatus) -> str:
 
 
 def _link(name: str) -> str:
-    """A link to a source; none to a name that programs tidy up before they ask."""
+    """Link a source; no link to a name that programs tidy up before they ask."""
     if not {".", "..", ""}.isdisjoint(name.split("/")):
         return _safe(name)
     return f'<a href="/{escape(quote(name, safe=""))}">{_safe(name)}</a>'
 
 
 def _safe(words: str) -> str:
-    """Foreign words for HTML: one line, printable, escaped."""
+    """Escape foreign words: one line, printable."""
     return escape(plain(words))

@@ -45,9 +45,9 @@ START = Point()
 
 @dataclass(frozen=True)
 class Changes:
-    """The point that a store has come to, and the sources whose latest message is newer than the point asked about.
+    """Sources whose latest message is newer than the point asked about, and the `point` that the store has reached.
 
-    `anew` says that the store's history does not contain that point: `messages` are then all that the store has.
+    `anew` says that the store's history lacks that point: `messages` are then all that the store has.
     """
 
     point: Point
@@ -67,30 +67,30 @@ class Store(Protocol):
     def publish(self, messages: Mapping[int, bytes]) -> int:
         """Replace the latest messages of these sources together, and return the number of this round.
 
-        Once this has returned, the messages survive a crash. No reader sees some of them without the others.
+        After this call, the messages survive a crash. No reader sees some of them without the others.
         """
 
     def changes(self, since: Point = START) -> Changes:
-        """All that was published after this point, as of one moment. A store remembers its last `MARKS` points."""
+        """Find all messages published after this point, at one moment. A store remembers `MARKS` points."""
 
     def caveat(self) -> str | None:
-        """What the operator must know about how this store keeps its promise, or nothing."""
+        """Tell the operator how this store may fail its promise; None if it keeps it."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 def check_same(path: str, status: os.stat_result) -> None:
-    """Raise `StoreUnavailable` unless the file that was opened is still the one that the next process would open."""
+    """Raise `StoreUnavailable` unless the path still leads to the file that was opened."""
     if not is_at(path, status):
         raise StoreUnavailable(f"{path}: {GONE}")
 
 
 def open_store(target: str, catalogue: Catalogue | None = None, *, create: bool = True) -> Store:
-    """The store at a path (SQLite) or at a redis://, rediss:// or unix:// URL (Redis).
+    """Open the store at a path (SQLite) or a redis://, rediss:// or unix:// URL (Redis).
 
     Without a catalogue the store must have one already. A new store takes the catalogue given. Without `create` a file
-    must be there: one that was deleted under a server is not made anew by its next process.
+    must exist: one that was deleted under a server is not made anew by its next process.
     """
     if target.startswith(("redis://", "rediss://", "unix://")):
         need("redis", "a store in Redis")

@@ -123,7 +123,7 @@ class RedisStore:
 
 
 def connect(url: str) -> tuple[redis.Redis, str]:
-    """Redis at this URL, and how to name it: the URL may carry a password, messages have host and database only."""
+    """Connect to Redis at this URL; also name it by host and database: the URL may carry a password."""
     # A connection that Redis closed (a restart) is opened again at once; a Redis that does not answer is not
     # asked twice, since the reader waits.
     retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
@@ -202,7 +202,7 @@ class RedisStreams:
         self._redis.close()
 
     async def _ask(self) -> list[bool] | StoreError:
-        """Ask about the batch, once Redis has answered the one before. An error is returned, for all who wait."""
+        """Ask about the batch, once Redis has answered the previous one. Return an error to all who wait."""
         async with self._lock:
             batch, self._batch = self._batch, []
             arguments = [self._limit, *(part for asked in batch for part in asked)]

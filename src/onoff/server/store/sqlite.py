@@ -39,7 +39,7 @@ CREATE INDEX message_round ON message (round);
 
 class SqliteStore:
     """A `Store` in a file. A write-ahead log lets readers go on while a round is written, and a round is on the disk
-    (synchronous=FULL) before it is acknowledged. `create` says that a file may be made where there is none."""
+    (synchronous=FULL) before it is acknowledged. `create` says that a missing file may be made."""
 
     catalogue: Catalogue
 
@@ -133,7 +133,7 @@ class SqliteStore:
         return found
 
     def _state(self, database: sqlite3.Connection) -> tuple[int, int]:
-        """The latest round, and the exclusive or of all checksums."""
+        """Read the latest round, and the XOR of all checksums."""
         [(number, total, checksum)] = database.execute("SELECT round, total, checksum FROM state").fetchall()
         if checksum != _checksum(self.catalogue.fingerprint, number, total):
             raise self._damaged("the number of its last round")
@@ -145,13 +145,13 @@ class SqliteStore:
         database.execute("UPDATE state SET round = ?, total = ?, checksum = ?", (number, data, checksum))
 
     def _point(self, database: sqlite3.Connection, number: int) -> Point:
-        """The point of a round, without its mark if the store has forgotten or never had it."""
+        """Find a round's point, without its mark if the store has forgotten or never had it."""
         found = database.execute("SELECT mark FROM mark WHERE round = ?", (number,)).fetchone()
         return Point(number, found[0]) if found else Point(number)
 
     @contextmanager
     def _transaction(self, database: sqlite3.Connection, begin: str) -> Iterator[sqlite3.Connection]:
-        """A transaction on the file that was opened, as long as it is the one that others would open."""
+        """Begin a transaction on the opened file, as long as its path still leads to it."""
         with self._errors():
             check_same(self._path, self._file)
             with database:  # commits, or rolls back
@@ -181,5 +181,5 @@ class SqliteStore:
 
 
 def _checksum(key: object, number: object, data: bytes) -> bytes:
-    """The checksum of a row. Values are compared with their types: damage may make a float of an integer."""
+    """Compute a row's checksum. Values count with their types: damage may make a float of an integer."""
     return sha256(f"{key!r} {number!r} ".encode() + data).digest()[:_CHECKSUM]

@@ -36,14 +36,14 @@ class Streams(Protocol):
     """
 
     async def admit(self, stream: str, step: int, query: bytes) -> bool:
-        """Whether the query may be answered; if so, it is the stream's last one from now on."""
+        """True if the query may be answered; then it becomes the stream's last one."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 def open_streams(target: str) -> Streams:
-    """The table that belongs to the store at `target`: in the same Redis, or in a file beside the SQLite file."""
+    """Open the table of the store at `target`: in the same Redis, or in a file beside the SQLite file."""
     if target.startswith(("redis://", "rediss://", "unix://")):
         from onoff.server.store.redis import RedisStreams
 

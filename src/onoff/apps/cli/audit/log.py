@@ -1,4 +1,4 @@
-"""`onoff audit log`: every step of a journal made again and compared with the server's log, and the log attacked."""
+"""`onoff audit log`: make every step of a journal again, compare it with the server's log, and attack the log."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def log(
 
 
 def _requests(journal: Journal) -> list[int]:
-    """The requests of a journal, after those that were erased."""
+    """Read a journal's requests after the erased ones."""
     requests = [step.request for step in journal.steps]
     erased = max((t for t, request in enumerate(requests) if request is None), default=-1)
     return [request for request in requests[erased + 1 :] if request is not None]
@@ -198,7 +198,7 @@ def _print(found: LogAudit) -> None:
 
 
 def _named(finding: Finding, chain: Chain) -> Finding:
-    """The finding with the names of the sources in its sets, and with its own set."""
+    """Name the sources in a finding's sets, and add its own set."""
     from onoff.audit.law import shown
 
     names = {str(x): name for x, name in enumerate(chain.names)}

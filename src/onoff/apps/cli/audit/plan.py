@@ -59,7 +59,7 @@ def plan(
 def _plan_files(path: Path, chain: Chain) -> list[Path]:
     """List the plan files that a path stands for, without those of directories whose every plan is for another chain.
 
-    What a directory says of itself is not signed by anybody: only the plans tell which chain they are for.
+    Nobody signs a directory's own words: only the plans tell which chain they are for.
     """
     if path.is_file():
         return [path]
@@ -78,7 +78,7 @@ def _plan_files(path: Path, chain: Chain) -> list[Path]:
 
 
 def _is_foreign(file: Path, chain: Chain) -> bool:
-    """True if the file says that it is for another chain. One that cannot be read may be anything."""
+    """True if the file names another chain. An unreadable file may be anything."""
     try:
         return bool(json.loads(file.read_bytes())["chain"] != chain.fingerprint)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -139,7 +139,7 @@ def _finding_in_words(finding: Finding, chain: Chain) -> str:
 
 
 def _as_dict(audit: PlanAudit, chain: Chain) -> dict[str, Any]:
-    """All of it for programs: sources by name, exact numbers rounded in the safe direction."""
+    """List all results for programs: sources by name, exact numbers rounded safely."""
     from onoff.model.bounds import up
 
     def named(sources: tuple[int, ...] | None) -> list[str] | None:

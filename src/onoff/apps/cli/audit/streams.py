@@ -1,4 +1,4 @@
-"""`onoff audit streams`: what whole streams of queries tell about what must stay hidden."""
+"""`onoff audit streams`: what whole streams of queries tell about hidden requests."""
 
 from __future__ import annotations
 
@@ -123,12 +123,12 @@ def _client(name: str, chain: Chain, lags: Sequence[int], given: Sequence[Plan],
 
 
 def _few(n: int, decoys: int | None) -> int:
-    """How many decoys: three if it is not said, and one where the sets of four are too many to list."""
+    """Choose the number of decoys: three by default, one where sets of four are too many to list."""
     return max(1, min(3 if n <= 40 else 1, n - 2)) if decoys is None else decoys
 
 
 def _wanted(schemes: Sequence[str] | None, given: Sequence[Plan]) -> tuple[str, ...]:
-    """The schemes to audit: those that are named, else those of the given plans, else the usual ones."""
+    """Choose the schemes to audit: those named, else those of the given plans, else the usual."""
     default = ("everything", *(found.scheme for found in given), *LEAKY) if given else DEFAULT
     wanted = tuple(dict.fromkeys(schemes or default))
     for name in wanted:
@@ -144,21 +144,21 @@ def _wanted(schemes: Sequence[str] | None, given: Sequence[Plan]) -> tuple[str, 
 
 
 def bits(value: float) -> str:
-    """Bits for people: small ones as a power of ten; below what the units of the audit can tell, 0."""
+    """Write bits for people: small ones as a power of ten; 0 below the units of the audit."""
     if abs(value) < 1e-80:
         return "0"
     return f"{value:.4f}" if abs(value) >= 1e-4 else f"{value:.0e}"
 
 
 def at_most(value: float) -> str:
-    """As `bits`, but never rounded down: what is shown of a bound must be one."""
+    """As `bits`, but never rounded down: a bound must stay one."""
     if value >= 1e-4:
         return bits(ceil(value * 10_000) / 10_000)
     return bits(float(Context(prec=1, rounding=ROUND_CEILING).create_decimal(value)))
 
 
 def _print_told(found: Sequence[StreamAudit]) -> None:
-    """Bits at every step for each client and the verdicts."""
+    """Print bits by step and client, and verdicts."""
     misfit = [one.misfit for one in found if one.misfit is not None and one.holds is not None]
     title = ABOUT[found[0].promise] + (", if they follow the true chain" if misfit else "")
     rows = []
@@ -175,7 +175,7 @@ def _cell(found: StreamAudit, told: Told) -> str:
 
 
 def _verdict(found: StreamAudit) -> Iterator[str]:
-    """By which method, and whether the promise holds."""
+    """State method and verdict of the promise."""
     yield found.method
     if found.holds is None:
         yield "promises nothing"
