@@ -54,7 +54,7 @@ NOT_OPEN = (
     "the client is not open in this process: use it in `async with connect(...)` or `with connect_sync(...)`, once"
 )
 DELAY = 0.05  # seconds between two points of the clock: longer than any draw and its commit
-EXIT = 10  # delays: a program that makes one request ends a multiple of so many after its step
+EXIT = 10  # delays: a program that makes one request ends a multiple of so many after its client was closed
 
 
 class Client:
@@ -92,6 +92,7 @@ class Client:
         self._turn = asyncio.Lock()  # first come, first served
         self._asking: asyncio.Task[object] | None = None  # whose turn it is
         self._stage = "new"  # then "open", then "closed"
+        self._closed_at = 0.0
 
     async def __aenter__(self) -> Self:
         """Fetch the list of sources and open the journal; both must fit the chain."""
@@ -170,6 +171,7 @@ class Client:
                 self._opened.close()
             if self.planner is not None and self._ends_planner:
                 self.planner.close()
+            self._closed_at = time.monotonic()
 
     @property
     def journal(self) -> Journal:
@@ -340,10 +342,10 @@ class Client:
         """Wait, in a program that makes one request, until its end says nothing about the message.
 
         Such a program works on its message, and the next program may ask at once. So it ends at a multiple of `EXIT`
-        delays after the end of the step.
+        delays after the client was closed: until then all bodies of the answer were treated alike, and took their time.
         """
         if self._opened is not None and self._opened.ended is not None and self.delay > 0:
-            time.sleep(-(time.time() - self._opened.ended) % (EXIT * self.delay))
+            time.sleep(-(time.monotonic() - self._closed_at) % (EXIT * self.delay))
 
     async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> Result:
         """Call until it works, and return the result. Pauses depend on the attempt only.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onoff.client.cache import Member
 from onoff.client.disk import Step
@@ -22,7 +22,7 @@ class Message:
     """
 
     source: str
-    body: bytes
+    body: bytes = field(repr=False)  # asyncio.run makes the repr of a result, and a long one takes time that shows
     step: int
     private: bool
     made_private: bool

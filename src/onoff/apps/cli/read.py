@@ -107,12 +107,13 @@ def get(
         client.chain.index(name)  # a slip of the pen leaves no journal behind
     try:
         with advise(client):
-            message, row = asyncio.run(_fetch(client, lambda opened: opened.get(source, next, private)))
+            found = asyncio.run(_fetch(client, lambda opened: opened.get(source, next, private)))
     finally:
         note_planner(client)
     try:
-        _deliver(message, row, client, client.journal.promise, out, as_json)
+        _deliver(*found, client, client.journal.promise, out, as_json)
     finally:
+        del found  # the message is off the memory before the wait: that takes time, too
         client.wait_to_exit()
 
 
@@ -154,7 +155,7 @@ def resume(
         found = asyncio.run(_fetch(client, lambda opened: opened.resume())) if pending else client.last()
     if found is None:
         raise errors.NothingPending("nothing is pending, and no message has arrived yet", step=kept.state.step)
-    message, row = found
+    row = found[1]
     if not pending and not last:
         assert row.request is not None, "the newest step is not erased"
         wanted = client.chain.names[row.request]
@@ -165,8 +166,9 @@ def resume(
     if not pending:
         note("nothing was pending; this is the last message again, and no server was asked")
     try:
-        _deliver(message, row, client, kept.promise, out, as_json)
+        _deliver(*found, client, kept.promise, out, as_json)
     finally:
+        del found
         client.wait_to_exit()
 
 
