@@ -196,7 +196,7 @@ def sequence(samples: int) -> list[str]:
 
 def settings(server: Server, place: Path, promise: str = "both") -> Settings:
     planned: dict[str, Any] = {"plans": PLANNER, "promise": promise, "first_ever": True, "cache": 0}  # all comes anew
-    return Settings(CHAIN, transport=server.transport(), journal=place / "journal", **planned).completed()
+    return Settings(CHAIN, transport=server.transport(), journal=place / "journal", **planned).complete()
 
 
 async def played(server: Server, kind: type[Client], wanted: list[str], place: Path) -> list[float]:

@@ -42,7 +42,7 @@ ADVICE = {
 
 
 @contextmanager
-def reading(file: str | PathLike[str], error: type[OnoffError] = OnoffError) -> Iterator[None]:
+def explain_reading(file: str | PathLike[str], error: type[OnoffError] = OnoffError) -> Iterator[None]:
     """Turn what goes wrong while a file is read into `error`, which says why."""
     try:
         yield
@@ -57,7 +57,7 @@ def read_regular(file: str | PathLike[str], most: int, error: type[OnoffError] =
 
     A link may lead anywhere, a pipe would keep us waiting for its writer, and a device may never end: none is read.
     """
-    with reading(file, error):
+    with explain_reading(file, error):
         status = os.lstat(file)
         if not stat.S_ISREG(status.st_mode):
             raise error(f"{file}: is not a file; delete it")
@@ -68,7 +68,7 @@ def read_regular(file: str | PathLike[str], most: int, error: type[OnoffError] =
 
 def read_text(file: str | PathLike[str], error: type[OnoffError] = OnoffError) -> str:
     """The content of a file as UTF-8; a byte-order mark stays."""
-    with reading(file, error):
+    with explain_reading(file, error):
         return Path(file).read_bytes().decode("utf-8")
 
 
@@ -179,7 +179,7 @@ def path_of(given: object, what: str, error: type[OnoffError] = OnoffError) -> P
     raise error(f"{what} is {short(given)}: the name of a file is needed")
 
 
-def told(error: OSError) -> str:
+def error_sentence(error: OSError) -> str:
     """An error of the operating system as a sentence: which file, what is wrong, what to do."""
     where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
     return plain(where + reason(error), LONG)
@@ -206,7 +206,7 @@ def make_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OnoffError(told(error)) from None
+        raise OnoffError(error_sentence(error)) from None
     _check_access(directory)
 
 

@@ -19,8 +19,8 @@ import pytest
 import onoff.apps.setup as directory_of
 from clikit import COMMANDS, call
 from onoff import Chain
-from onoff.apps.setup import Setup, locked, with_sources
-from onoff.client.feeds import listed
+from onoff.apps.setup import Setup, lock_journals, with_sources
+from onoff.client.feeds import list_feeds
 from onoff.client.status import account, snapshot, used_chain
 from onoff.errors import Unavailable
 from onoff.files import write_atomically
@@ -108,7 +108,7 @@ def test_two_commands_after_pip_lead_to_a_private_read_of_ten_feeds_at_two_serve
         process = subprocess.Popen([ONOFF, *shlex.split(command)], stdout=subprocess.PIPE, text=True)
         try:
             assert json.loads(process.stdout.readline())["url"] == f"http://127.0.0.1:{port}"
-            addresses = {entry.title: entry.url for entry in listed(place / "feeds.opml")}
+            addresses = {entry.title: entry.url for entry in list_feeds(place / "feeds.opml")}
             with urllib.request.urlopen(addresses["Feed b3"], timeout=60) as answer:
                 assert answer.read() == b"feed b3"
                 assert answer.headers["onoff-privacy"].startswith("past; learn; 1 of 101")
@@ -132,7 +132,7 @@ def test_setup_prints_how_to_start_and_what_to_import(site, place):
     assert json.loads((place / "urls.json").read_text()) == {
         name: f"{site.url}/{plain}" for plain, name in zip(NAMES, ("health-you", "news-24h", "sports"), strict=True)
     }
-    imported = [(entry.title, entry.url) for entry in listed(place / "feeds.opml")]
+    imported = [(entry.title, entry.url) for entry in list_feeds(place / "feeds.opml")]
     addresses = [f"http://127.0.0.1:8800/{name}" for name in ("health-you", "news-24h", "sports")]
     assert imported == list(zip(TITLES.values(), addresses, strict=True))
     assert place.stat().st_mode & 0o077 == 0
@@ -186,7 +186,7 @@ def test_a_changed_list_keeps_the_chain_that_queries_have_shown_and_begins_with_
     assert set(queries[:2]) == {tuple(made.sources)}
     assert min(map(len, queries)) < 4
     assert snapshot(made.journal).state.step == 24 != before.state.step
-    titles = {entry.title for entry in listed(place / "feeds.opml")}
+    titles = {entry.title for entry in list_feeds(place / "feeds.opml")}
     assert titles == {"health", "sports", "The Arts", "x"}
 
 
@@ -326,7 +326,7 @@ def test_the_list_of_an_onoff_server_is_set_up_by_its_address(place):
     with RecordingServer(OnoffOrigin(bodies)) as server:
         done = setup(place, server.url)
         assert "3 sources" in done.stdout
-        assert [entry.url for entry in listed(place / "feeds.opml")] == [
+        assert [entry.url for entry in list_feeds(place / "feeds.opml")] == [
             f"http://127.0.0.1:8800/{name}" for name in ("a%20c", "b", "d")
         ]
         assert read(place, [("a c", False)]) == [("b", "a c", "d")]
@@ -337,7 +337,7 @@ def test_the_list_of_an_onoff_server_is_set_up_by_its_address(place):
 
 def test_a_list_is_not_changed_while_its_proxy_runs(site, place):
     plainly(site, place)
-    with locked(place):
+    with lock_journals(place):
         assert "a proxy is running with it: stop the proxy first" in refused(place, "--remove", "news")
         assert "a proxy is running with it" in refused(place, site.list, "--force")
 
@@ -359,7 +359,7 @@ def test_a_change_that_is_stopped_has_not_been_made_or_is_completed_by_the_next_
     assert list(made.sources) == ["health", *(["news"] * (not done)), "sports"]
     made.settle()  # as the proxy does when it has its journal
     assert list(json.loads((place / "urls.json").read_text())) == list(made.sources)
-    assert len(listed(place / "feeds.opml")) == len(made.sources)
+    assert len(list_feeds(place / "feeds.opml")) == len(made.sources)
     assert journals(place) == [made.journal.name]
     setup(place, "--promise", "all")  # what was left behind is in nobody's way
 

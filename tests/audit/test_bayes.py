@@ -14,7 +14,7 @@ from clientstreams import bits, random_habits, statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import bayes
 from onoff.audit.bayes import NOTHING, View, infer
-from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past, serving
+from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past, serving_plan
 from onoff.past import PastState
 from onoff.testing import chains, trees
 from oracles import random_chain
@@ -204,9 +204,9 @@ def test_what_a_query_says_is_what_the_encoders_say(chain, lag, more):
 
 def test_the_cheapest_plan_that_fits_serves_a_lag_and_a_race_says_nothing():
     cheap, dear = plan(CHAIN, 1), plan(CHAIN, 2, "everything")
-    assert Announced(3, [cheap, dear]).step(3, serving([cheap, dear], 3)).sets == cheap.sets != dear.sets
+    assert Announced(3, [cheap, dear]).step(3, serving_plan([cheap, dear], 3)).sets == cheap.sets != dear.sets
     race = plan(CHAIN, 1, "race")
     step = Announced(3, [race]).off(Everything(3).on(), ())
     assert (step.silent, step.contexts, step.view((0, 1)).chances.tolist()) == (True, 3, [[[1.0]]])
     with pytest.raises(OnoffError, match="no plan for lag 1 or less"):
-        serving([dear], 1)
+        serving_plan([dear], 1)

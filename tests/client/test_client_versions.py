@@ -299,7 +299,7 @@ def test_unchanged_of_another_message_is_the_failure_of_its_source_and_the_next_
 # Planted mistakes.
 
 
-def validators_for_the_wanted_alone(self, begun, honest=Journal.naming_versions):
+def validators_for_the_wanted_alone(self, begun, honest=Journal.name_versions):
     begun = honest(self, begun)
     pending = begun.pending
     versions = tuple(v if s == pending.request else None for s, v in zip(pending.query, pending.held, strict=True))
@@ -308,7 +308,7 @@ def validators_for_the_wanted_alone(self, begun, honest=Journal.naming_versions)
 
 
 def test_validators_for_the_wanted_one_alone_are_seen(world):
-    with planted((Journal, "naming_versions", validators_for_the_wanted_alone)):
+    with planted((Journal, "name_versions", validators_for_the_wanted_alone)):
         assert not alike(world, "j")
 
 

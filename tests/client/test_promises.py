@@ -377,9 +377,9 @@ def test_a_preparation_that_failed_is_tried_again():
     async def twice():
         ahead = Ahead(prepare)
         with pytest.raises(MemoryError):
-            await ahead.prepared("rows", 7)
-        found = await ahead.prepared("rows", 7)
-        assert await ahead.prepared("rows", 7) is found
+            await ahead.take_prepared("rows", 7)
+        found = await ahead.take_prepared("rows", 7)
+        assert await ahead.take_prepared("rows", 7) is found
         ahead.close()
         return found
 

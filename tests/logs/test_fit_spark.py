@@ -10,7 +10,7 @@ import pytest
 import logkit
 from onoff import fit
 from onoff.logs.count import count_sources, count_transitions
-from onoff.logs.engines import DuckDB, Spark, explained
+from onoff.logs.engines import DuckDB, Spark, explain_errors
 from onoff.logs.read import ReadOptions, open_log
 
 pytestmark = pytest.mark.long  # a Java takes 20 seconds to start
@@ -49,7 +49,7 @@ def read(file, duckdb, spark):
 def test_spark_counts_the_same_as_duckdb_and_a_plain_loop(duckdb, spark, tmp_path, name):
     file = logkit.write(logkit.AWKWARD, tmp_path / name)
     found = []
-    with explained(file):
+    with explain_errors(file):
         read(file, duckdb, spark)
         for engine in (duckdb, spark):
             sources = [count_sources(engine, 2), count_sources(engine, 9, ["y", "none"])]
@@ -65,7 +65,7 @@ def test_a_file_in_many_blocks_keeps_its_order(duckdb, spark, tmp_path):
     spark.session.conf.set("spark.sql.files.maxPartitionBytes", "20000")
     spark.session.conf.set("spark.sql.files.openCostInBytes", "0")
     try:
-        with explained(file):
+        with explain_errors(file):
             read(file, duckdb, spark)
             assert spark.session.table("log").rdd.getNumPartitions() > 3
             found = count_transitions(spark, CODES | {"z": 2}, 3, None, None, 3)
@@ -80,7 +80,7 @@ def test_names_are_data_for_both_engines_whatever_letters_they_have(duckdb, spar
     rows = [("u", str(t), names[t % len(names)]) for t in range(20)]
     file = logkit.write(rows, tmp_path / "log.parquet")
     codes = {name: code for code, name in enumerate(names)}
-    with explained(file):
+    with explain_errors(file):
         read(file, duckdb, spark)
         assert count_sources(spark, 9, names[:2]).left_out == tuple(sorted(names[:2]))
         found = count_transitions(spark, codes, len(names), None, None, 3)

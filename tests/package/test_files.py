@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from onoff.errors import ChainError, LogError, OnoffError
-from onoff.files import check_file, read_json, read_regular, read_text, told, write_atomically
+from onoff.files import check_file, error_sentence, read_json, read_regular, read_text, write_atomically
 from onoff.logs.read import read_sequences, unpack
 
 ADDED = (".DS_Store", "data/.DS_Store", "__MACOSX/._log.txt", "data/")
@@ -102,7 +102,7 @@ def test_what_is_no_file_is_not_written_to_and_stays_what_it_is(tmp_path, place)
         check_file(tmp_path / place)
     with pytest.raises(OSError, match=place) as caught:
         write_atomically(tmp_path / place, b"data")
-    assert "a file is needed" in told(caught.value)
+    assert "a file is needed" in error_sentence(caught.value)
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(os.listdir(tmp_path)) == ["directory", "link", "pipe"]
 

@@ -405,13 +405,13 @@ def test_what_is_possible_is_decided_by_the_graph_however_unlikely_it_is():
 
 def test_supports_from_floats_are_seen(monkeypatch):
     """Planted: a state that underflows counts as impossible. Then there is no encoder for those who came to it."""
-    honest = PastState._moved
+    honest = PastState._move
 
     def moved(self, step, index):
         found = honest(self, step, index)
         return replace(found, possible=found.beliefs > 0)
 
-    monkeypatch.setattr(PastState, "_moved", moved)
+    monkeypatch.setattr(PastState, "_move", moved)
     monkeypatch.setattr(filters, "raise_to_floor", lambda laws, possible: laws)
     state, context = after_an_unlikely_path()
     with pytest.raises(ContextError):

@@ -150,6 +150,18 @@ def test_eps_is_the_distance_of_nearly_all_rows_that_the_counts_leave_plausible(
         assert 0.97 < (apart <= eps).mean() < 0.999
 
 
+def test_a_bet_against_a_fitted_row_gains_nothing_from_any_row_that_its_counts_leave_plausible():
+    mu, weight = np.array([0.6, 0.2, 0.1, 0.1]), 50.0
+    counts = np.zeros((4, 4), np.int64)
+    counts[0] = (0, 5, 30, 5)
+    means = {}
+    for given in (None, np.full(4, weight)):
+        factors = Habits(Chain(np.tile(mu, (4, 1)), weight=given), "known", counts).factors(0)
+        means[given is None] = factors @ mu + plausible_distance(mu.tobytes(), weight) * np.ptp(factors, axis=1)
+    assert (means[False] <= 1 + 1e-9).all()
+    assert (means[True] > 1.2).all()  # a chain that is stated as exact allows for nothing
+
+
 def learned(P, rng):
     """The habits that a reader of the chain P is given, and the last request."""
     n, x = len(P), 0

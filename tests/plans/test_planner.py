@@ -98,7 +98,7 @@ def test_no_process_is_started_where_every_plan_is_at_hand(chain, tmp_path, monk
 
     store = PlanStore(chain, tmp_path)
     compute(store, 5)
-    lags, reach = store.noted()
+    lags, reach = store.read_note()
     assert reach == 5
     monkeypatch.setattr("onoff.plans.planner.subprocess.Popen", start)
     with Planner(chain, tmp_path) as planner:
@@ -120,7 +120,7 @@ def test_planning_stops_where_the_cost_stops_falling(tmp_path):
     store = PlanStore(fast, tmp_path)
     compute(store, reach=1000)
     assert 2 < max(store.lags()) < 20
-    assert store.noted() == (sorted(store.lags()), MAX_LAG)
+    assert store.read_note() == (sorted(store.lags()), MAX_LAG)
     frozen = PlanStore(Chain(np.eye(3)), tmp_path)
     compute(frozen, reach=1000)  # never mixes: every plan is everything, at once
     assert sorted(frozen.lags()) == [1]

@@ -30,7 +30,7 @@ def test_a_flow_decides_halls_condition_and_its_cuts_are_violated(n, seed):
     short = int(supply.sum()) - network.ship(supply)
     assert (short == 0) == realisable_by_hall(law, row)
     assert (network.edges() >= 0).all()
-    assert network.shipped().sum() == network.filled().sum() == supply.sum() - short
+    assert network.units_sent().sum() == network.units_received().sum() == supply.sum() - short
     if short:
         for cut in (network.cut(), network.largest_cut()):
             met = int(law.mass[law.member[:, cut].any(axis=1)].sum())
@@ -58,7 +58,7 @@ def test_sets_of_one_source_are_filled_first_and_no_flow_is_lost(n, seed):
     units, sets, sources = network.edges(), network.set_of, network.source_of
     assert law.member[sets, sources].all()
     assert (units > 0).sum() == len({*zip(sets[units > 0].tolist(), sources[units > 0].tolist(), strict=True)})
-    for ends, found, most in ((sets, network.filled(), law.mass), (sources, network.shipped(), supply)):
+    for ends, found, most in ((sets, network.units_received(), law.mass), (sources, network.units_sent(), supply)):
         assert (np.bincount(ends, units, len(most)) == found).all()
         assert (found <= most).all()
 

@@ -29,7 +29,7 @@ from onoff.model.powers import times
 from onoff.model.requests import start_law
 from onoff.past import PastState
 from onoff.plans.plan import plan
-from onoff.schemes import AUTO, SCHEMES, listed
+from onoff.schemes import AUTO, SCHEMES, list_names
 from onoff.types import Bar, Floats, is_number, quiet
 
 if TYPE_CHECKING:
@@ -159,10 +159,10 @@ def _check(
         raise OnoffError("the first OFF request is one step after ON: give lags from 1 on")
     for promise in promises:
         if promise not in PROMISES:
-            raise OnoffError(f"the promise is {promise!r}: choose {listed(*PROMISES)}")
+            raise OnoffError(f"the promise is {promise!r}: choose {list_names(*PROMISES)}")
     for scheme in schemes:
         if scheme not in (AUTO, *SCHEMES):
-            raise PlanError(f"there is no scheme {scheme!r}: choose {listed(AUTO, *SCHEMES)}")
+            raise PlanError(f"there is no scheme {scheme!r}: choose {list_names(AUTO, *SCHEMES)}")
     for chain in chains.values():
         PastState.start(chain, sensitive)  # knows them all
         if "both" in promises:

@@ -146,7 +146,7 @@ class Setup:
         """URL of a source at the proxy."""
         return f"http://127.0.0.1:{self.port}/{quote(name, safe='')}"
 
-    def changed(
+    def change(
         self,
         added: Mapping[str, Source] = NONE,
         removed: Collection[str] = (),
@@ -195,7 +195,7 @@ def next_number(directory: Path) -> int:
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def lock_journals(directory: Path) -> Iterator[None]:
     """Hold the journals of a directory. Raises `JournalLocked` if a proxy runs with one of them."""
     with ExitStack() as held:
         for number in set(_journals(directory).values()):

@@ -109,7 +109,7 @@ def attack(
 
     `truth` has the requests of all steps, if known.
     """
-    rules, private = _known(promise, seen), np.array([step.private for step in seen])
+    rules, private = _usable_rules(promise, seen), np.array([step.private for step in seen])
     with bar(2 * len(seen)) as advance:
         beliefs = infer(chain, len(seen), lambda t: _view(seen[t], rules[t]), sensitive, advance, start=start)
     known = None if truth is None else np.array(truth, dtype=np.intp)
@@ -151,7 +151,7 @@ def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[S
     return [Seen(True, full, on) if asked else Seen(False, (int(x),), off) for asked, x in steps]
 
 
-def _known(promise: str, seen: Sequence[Seen]) -> list[Step | View | None]:
+def _usable_rules(promise: str, seen: Sequence[Seen]) -> list[Step | View | None]:
     """The rules that can be used: contexts are not known after a step without one, nor, of `past`, without a query."""
     if not seen or not seen[0].private:
         raise OnoffError("a log is attacked from its first step on, which must be ON: give all its steps")

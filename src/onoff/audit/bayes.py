@@ -138,7 +138,7 @@ class _Model:
         """M of the step that follows, from M of the step of `view`."""
         result = np.empty((len(state), following.contexts, len(self.last)))
         for y, states, moves in self.parts(view):
-            asked = self._gathered(state * self.chances(view, y), following)
+            asked = self._gather(state * self.chances(view, y), following)
             flat = sparse_times(moves.T, asked.reshape(-1, len(self.last)).T).T
             result[..., states] = flat.reshape(*result.shape[:2], -1)
         return result
@@ -151,10 +151,10 @@ class _Model:
         result = np.zeros((view.contexts, len(self.last)))
         for y, states, moves in self.parts(view):
             onwards = sparse_times(moves, after[:, states].T).T
-            result += self.chances(view, y) * self._picked(onwards, following)
+            result += self.chances(view, y) * self._pick(onwards, following)
         return result
 
-    def _gathered(self, asked: Floats, following: View) -> Floats:
+    def _gather(self, asked: Floats, following: View) -> Floats:
         """[layer, c, z] by the context at the step that follows."""
         if following.comes is None:
             return np.asarray(asked.sum(axis=1, keepdims=True))
@@ -163,7 +163,7 @@ class _Model:
         layers = [np.bincount(places, layer.ravel(), (following.contexts + 1) * size) for layer in asked]
         return np.array(layers, dtype=np.float64).reshape(len(asked), -1, size)[:, 1:]
 
-    def _picked(self, onwards: Floats, following: View) -> Floats:
+    def _pick(self, onwards: Floats, following: View) -> Floats:
         """[c, z] from [context at the step that follows, z]."""
         if following.comes is None:
             return onwards[:1]
@@ -209,11 +209,11 @@ class _Pass:
         for t in range(self._steps):
             earlier, view_before, view = state, view, self._view(t)
             lost = lost and view.comes is not None
-            found = None if lost else self._told(self._next(earlier, view_before, view, t), view, t)
+            found = None if lost else self._note_beliefs(self._next(earlier, view_before, view, t), view, t)
             if found is None:
                 self.silent.add(t)
                 lost, view = True, NOTHING
-                found = self._told(self._next(earlier, view_before, view, t), view, t)
+                found = self._note_beliefs(self._next(earlier, view_before, view, t), view, t)
             assert found is not None  # a view of nothing excludes nothing
             state = found
             if t % BLOCK == 0:
@@ -226,7 +226,7 @@ class _Pass:
         for block in range(len(self._kept) - 1, -1, -1):
             first = block * BLOCK
             states = [self._kept[block]]
-            views = [self._seen(t) for t in range(first, min(first + BLOCK, self._steps))]
+            views = [self._view_at(t) for t in range(first, min(first + BLOCK, self._steps))]
             for i in range(1, len(views)):
                 state = self._next(states[-1], views[i - 1], views[i], first + i)
                 states.append(state / state.sum())
@@ -237,10 +237,10 @@ class _Pass:
                 ahead = likely / likely.max(), views[t - first]
                 advance()
 
-    def _seen(self, t: int) -> View:
+    def _view_at(self, t: int) -> View:
         return NOTHING if t in self.silent else self._view(t)
 
-    def _told(self, state: Floats, view: View, t: int) -> Floats | None:
+    def _note_beliefs(self, state: Floats, view: View, t: int) -> Floats | None:
         """Note the beliefs before and at step t, and return the state, scaled; None if the query is impossible."""
         total = state[0].sum()
         asked = state * self._model.likelihood(view, None)

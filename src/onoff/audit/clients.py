@@ -151,7 +151,7 @@ class Decoys(_Forgetful):
 # The promise `both`
 
 
-def serving(plans: Iterable[Any], lag: int) -> Any:
+def serving_plan(plans: Iterable[Any], lag: int) -> Any:
     """Return the plan that a client uses at a lag: the cheapest that fits, of equals the one for the largest lag.
 
     A race, whose cost is estimated, counts with its upper estimate. Raises `OnoffError` if no plan fits.
@@ -180,7 +180,7 @@ class Announced:
         return self._on
 
     def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
-        return self.step(before.lag + 1, serving(self.plans, before.lag + 1))
+        return self.step(before.lag + 1, serving_plan(self.plans, before.lag + 1))
 
     def _step(self, lag: int, plan: Any) -> Step:
         """The step at a lag with this plan."""

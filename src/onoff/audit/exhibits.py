@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from onoff.audit.files import Journal, json_lines, readable, source_set, whole
+from onoff.audit.files import Journal, json_lines, natural, readable, source_set
 from onoff.audit.habits import serve
 from onoff.audit.law import Law, LawLine
 from onoff.audit.rules import due_steps
@@ -79,7 +79,7 @@ def read_laws(file: Path, stream: str, chain: Chain) -> Iterator[LawLine]:
         with readable(f"{file}: line {number} is not one of a record of laws"):
             if (data["format"], data["version"]) != ("onoff-law", 3):
                 raise ValueError("it does not say 'onoff-law', version 3")
-            found = law_line(whole(data["step"]), data["law"], data["place"], data["joined"], chain.n)
+            found = law_line(natural(data["step"]), data["law"], data["place"], data["joined"], chain.n)
             if len(found.joined) not in (chain.n, len(chain.states)):
                 raise ValueError(f"{len(found.joined)} states are not those of the chain")
             if kept is not None and found.step < kept.step:
@@ -93,7 +93,7 @@ def read_laws(file: Path, stream: str, chain: Chain) -> Iterator[LawLine]:
 
 def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Sequence[int], n: int) -> LawLine:
     """Make a law of its dictionary as recorded. Raises `ValueError` if its parts do not fit together."""
-    stated = Law(tuple(source_set(query, n) for query in law["sets"]), tuple(map(whole, law["masses"])))
+    stated = Law(tuple(source_set(query, n) for query in law["sets"]), tuple(map(natural, law["masses"])))
     if not stated.denominator or len(stated.sets) != len(stated.masses):
         raise ValueError(f"{len(stated.sets)} sets have {len(stated.masses)} masses, which sum to {stated.denominator}")
     encoders = {}
@@ -102,7 +102,7 @@ def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Se
         same = len(requests) == len(positions) == len(units) > 0 and min(requests.min(), positions.min()) >= 0
         if not same or requests.max() >= n or positions.max() >= len(stated.sets):
             raise ValueError(f"the encoder of context {context} has parts that do not fit together")
-        table = encoders[whole(int(context))] = np.zeros((n, len(stated.sets)), dtype=np.int64)
+        table = encoders[natural(int(context))] = np.zeros((n, len(stated.sets)), dtype=np.int64)
         table[requests, positions] = units
     return LawLine(step, stated, encoders, tuple(_array(place).tolist()), tuple(_array(joined).tolist()))
 
@@ -121,7 +121,7 @@ def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:
     The number of sets; of each set its length and members; the masses; of each context, ascending, its number, the
     number of its entries above 0, and these as three runs (requests, positions, units) in the order of the table.
     """
-    found = _hashed(law).copy()
+    found = _hash(law).copy()
     for context in sorted(encoders):
         requests, positions = np.nonzero(encoders[context])
         entries = encoders[context][requests, positions]
@@ -130,7 +130,7 @@ def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:
 
 
 @lru_cache(8)
-def _hashed(law: Law) -> Any:
+def _hash(law: Law) -> Any:
     """The hash of sets and masses, with which every digest of this law begins."""
     sets = [number for query in law.sets for number in (len(query), *query)]
     return hashlib.sha256(np.array([len(law.sets), *sets, *law.masses], dtype="<i8").tobytes())

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from onoff.audit.habits import Recorded, read_chain
 from onoff.audit.law import Pairs
 from onoff.errors import OnoffError
-from onoff.files import read_rows, reading
+from onoff.files import explain_reading, read_rows
 from onoff.types import Query
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def read_journal(file: Path, chain: Chain | None) -> Journal:
         with readable(f"{file}: step {row['step']} is damaged"):
             steps.append(_step(row, n))
     with readable(f"{file}: the promise of this journal cannot be read"):
-        sensitive = tuple(sorted(whole(source, n) for source in json.loads(meta["sensitive"])))
+        sensitive = tuple(sorted(natural(source, n) for source in json.loads(meta["sensitive"])))
         promise, learns = ("all", "past", "both").index(meta["promise"]), "note learning" in meta
         chains = {row["step"]: read_chain(row, chain) for row in noted} if chain is not None else {}
         return Journal(meta["identity"], ("all", "past", "both")[promise], sensitive, tuple(steps), chains, learns)
@@ -124,30 +124,30 @@ def read_journal(file: Path, chain: Chain | None) -> Journal:
 
 def _step(row: Mapping[str, Any], n: int) -> Step:
     numbers, answer = (None if row[name] is None else json.loads(row[name]) for name in ("numbers", "received"))
-    received = None if answer is None else tuple((whole(x, n), v, whole(size)) for x, v, size, *_ in answer)
+    received = None if answer is None else tuple((natural(x, n), v, natural(size)) for x, v, size, *_ in answer)
     if any(not isinstance(version, str | None) for _, version, _ in received or ()):
         raise ValueError("a version is no text")
     if (received is None) != (row["cache"] is None):
         raise ValueError("what was received is not noted together with the limit of the cache")
     return Step(
         step=row["step"],
-        asked_private=bool(whole(row["asked_private"], 2)),
-        lag=whole(row["lag"]),
+        asked_private=bool(natural(row["asked_private"], 2)),
+        lag=natural(row["lag"]),
         plan=str(row["plan"]),
         query=source_set(json.loads(row["query"]), n),
-        request=whole(row["request"], n, True),
-        next=whole(row["next"], n, True),
+        request=natural(row["request"], n, True),
+        next=natural(row["next"], n, True),
         cost=float(row["cost"]),
         numbers=None if numbers is None else tuple((_long(bound), _long(number)) for bound, number in numbers),
         digest=row["law"],
         received=received,
         cache=row["cache"],
-        attempts=whole(row["attempts"]),
+        attempts=natural(row["attempts"]),
     )
 
 
-def whole(value: Any, below: int = 2**63, missing: bool = False) -> Any:
-    """The value, if it is a whole number below this one, or None where it may be missing."""
+def natural(value: Any, below: int = 2**63, missing: bool = False) -> Any:
+    """The value, if it is a natural number below this one, or None where it may be missing."""
     if not (type(value) is int and 0 <= value < below) and not (missing and value is None):
         raise ValueError(f"{short(value)} is not a whole number below {below}")
     return value
@@ -155,7 +155,7 @@ def whole(value: Any, below: int = 2**63, missing: bool = False) -> Any:
 
 def source_set(value: Any, n: int) -> Query:
     """The value, if it is a sorted set of sources."""
-    query = tuple(whole(source, n) for source in value)
+    query = tuple(natural(source, n) for source in value)
     if not query or list(query) != sorted(set(query)):
         raise ValueError(f"{short(value)} is not a sorted set of sources")
     return query
@@ -165,12 +165,12 @@ def _long(value: Any) -> int:
     """A bound or a number of a draw: a JSON number or, if it is long, "0x..." in base 16 or "2^k"."""
     if isinstance(value, str) and re.fullmatch(r"2\^[0-9]{1,8}", value):
         return 1 << int(value[2:])
-    return int(value, 16) if isinstance(value, str) else int(whole(value))
+    return int(value, 16) if isinstance(value, str) else int(natural(value))
 
 
 def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
     """Numbers and contents of lines; None for half a line, two lines in one, or bytes that were never written."""
-    with reading(file), file.open(encoding="utf-8", errors="replace") as lines:
+    with explain_reading(file), file.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 yield from [(number, json.loads(line))] if line.strip() else []
@@ -198,13 +198,13 @@ def read_log(file: Path, chain: Chain) -> Log:
 
 
 def _line(data: Any, order: Sequence[int], number: int) -> Line:
-    stream, client, sent, held = data["stream"], data.get("client"), data["sources"], tuple(map(whole, data["held"]))
+    stream, client, sent, held = data["stream"], data.get("client"), data["sources"], tuple(map(natural, data["held"]))
     if not order:
         raise ValueError('line 1 should be {"catalogue": [...]}, or nobody knows which sources the numbers mean')
-    rounds = dict(zip((order[whole(source, len(order))] for source in sent), held, strict=False))
+    rounds = dict(zip((order[natural(source, len(order))] for source in sent), held, strict=False))
     if not sent or not len(rounds) == len(sent) == len(held):
         raise ValueError("it asks for a source twice or for none, or has other versions than sources")
     if not re.fullmatch("[0-9a-f]{32}", stream) or not isinstance(client, str | None):
         raise ValueError(f"its stream is {short(stream)} and its client {short(client)}")
     query, ordered = tuple(sorted(rounds)), list(sent) == sorted(sent)
-    return Line(stream, whole(data["step"]), query, tuple(rounds[x] for x in query), ordered, client, number)
+    return Line(stream, natural(data["step"]), query, tuple(rounds[x] for x in query), ordered, client, number)

@@ -163,7 +163,7 @@ class Habits:
             self._count(step.query[0])
         if self._wealth.mean() >= BLOWN:
             if self.chain.weight is None and self._enough:
-                return self._fitted()
+                return self._fit()
             self.stage = "all"
         elif self.chain.weight is not None and self._enough:
             may_change = private or self.chain.known_state(self._run) is not None
@@ -181,7 +181,7 @@ class Habits:
         if not self._known or not self._enough:
             return None
         self.stage = "fixed"
-        return self._fitted()
+        return self._fit()
 
     @property
     def _enough(self) -> bool:
@@ -194,7 +194,7 @@ class Habits:
             self._counts[state, request] += 1
         self._run = [*self._run, request][-self.chain.depth :]
 
-    def _fitted(self) -> Recorded:
+    def _fit(self) -> Recorded:
         """A chain that rests on what was counted alone."""
         shares = (self._counts.sum(axis=0) + 0.5) / (self._counts.sum() + self.chain.P.shape[1] / 2)
         return self._posterior(np.tile(shares, (len(self._counts), 1)), np.full(len(self._counts), PRIOR))

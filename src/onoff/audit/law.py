@@ -45,7 +45,7 @@ class Finding:
         return f"{'the log' if self.step is None else f'step {self.step}'}: {self.rule}: {self.message}"
 
 
-def shown(query: Iterable[object]) -> str:
+def show_set(query: Iterable[object]) -> str:
     """A set for a message."""
     return "{" + ", ".join(map(str, query)) + "}"
 

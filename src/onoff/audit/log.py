@@ -230,7 +230,7 @@ def audit_log(
     requests = [step.request for step in noted.steps]
     true = None if None in requests else [request for request in requests if request is not None]
     steps = _as_seen(chain, noted, stream, exhibits, laws) if attacked else []
-    made = _attacked(chain, noted.promise, steps, noted.sensitive, found.rounding, true, progress)
+    made = _attack_both(chain, noted.promise, steps, noted.sensitive, found.rounding, true, progress)
     return LogAudit(verdict, *made)
 
 
@@ -251,14 +251,14 @@ class _Laws:
             return
         made = remade_laws(self._chain, self._journal, self._exhibits.engine)
         record = self._exhibits.record
-        for line in filter(self._is_noted, made) if record is None else self._recorded(record, made):
+        for line in filter(self._is_noted, made) if record is None else self._check_recorded(record, made):
             query = self._attacked.get(line.step)
             if query is not None:
                 before = self.rules.get(line.step - 1)
                 self.rules[line.step] = recorded_view(self._chain, line, query, before, self._journal.sensitive)
             yield line
 
-    def _recorded(self, record: Path, made: Iterator[LawLine]) -> Iterator[LawLine]:
+    def _check_recorded(self, record: Path, made: Iterator[LawLine]) -> Iterator[LawLine]:
         self.findings += [Finding(UNCHECKED, UNLIKE, line.step) for line in made if not self._is_noted(line)]
         for line in read_laws(record, self._journal.stream, self._chain):
             if not self._is_noted(line):
@@ -294,7 +294,7 @@ def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: E
     return [Seen(step.lag == 0, sets.get(step.step), rule(step, step.lag)) for step in journal.steps[:last]]
 
 
-def _attacked(
+def _attack_both(
     chain: Chain, promise: str, steps: Sequence[Seen], sensitive: Sequence[int], rounding: float,
     truth: Sequence[int] | None, progress: Progress = silent,
 ) -> tuple[Attack | None, Attack | None]:  # fmt: skip
@@ -328,7 +328,7 @@ def _attack_alone(
         step = client.on() if private or not steps else client.off(step, ())
         steps.append(Seen(step.lag == 0, sets.get(t), step))
     rounding = sum(seen.rule.rounding for seen in steps if isinstance(seen.rule, type(step)))
-    made = _attacked(chain, "both", steps, (), rounding, truth)
+    made = _attack_both(chain, "both", steps, (), rounding, truth)
     unchecked = tuple((t, NO_JOURNAL) for t in range(len(steps)))
     off = sum(not seen.private for seen in steps)
     return LogAudit(Verdict(len(steps), off, 0, rounding, (), unchecked), *made)

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.files import readable, source_set, whole
+from onoff.audit.files import natural, readable, source_set
 from onoff.audit.law import COARSE, Finding, Law, Pairs, check_encoder, check_law
 from onoff.audit.races import Race
 from onoff.audit.replay import check_draw
 from onoff.audit.rows import Walk
 from onoff.errors import ContextError, OnoffError
-from onoff.files import reading
+from onoff.files import explain_reading
 from onoff.model.bounds import up
 from onoff.types import Bar, Query, RandBelow, Units, quiet
 
@@ -268,11 +268,11 @@ def _pick(weights: Sequence[int], randbelow: RandBelow) -> int:
 
 def read_certificate(file: Path, n: int) -> dict[str, Any]:
     """Read what a plan file states of all schemes. Its loader believes it only if the plan has the user's seal."""
-    with reading(file), readable(f"{file}: what it states of all schemes cannot be read"):
+    with explain_reading(file), readable(f"{file}: what it states of all schemes cannot be read"):
         data = json.loads(file.read_bytes())
         found = data.get("certificate") or {"kind": "outer", "bound": data["lower_bound"], "cuts": [], "weights": []}
         cuts = [source_set(cut, n) for cut in found["cuts"]]
-        weights = [whole(weight, 2**62 + 1) for weight in found["weights"]]
+        weights = [natural(weight, 2**62 + 1) for weight in found["weights"]]
         number = {"outer": 0, "cuts": len(cuts), "sizes": n}[found["kind"]]
         if len(weights) != number or not math.isfinite(found["bound"]):
             raise ValueError(f"{len(weights)} weights prove a bound of {found['bound']!r} by {found['kind']}")

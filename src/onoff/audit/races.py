@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from onoff.audit.law import UNCHECKED, Finding, Pairs, shown
+from onoff.audit.law import UNCHECKED, Finding, Pairs, show_set
 from onoff.types import Floats, Query
 
 FINE, BIASED, WHOLE, GRID = 122, 58, 6, 60  # binary digits of a clock: right of the point, biased, left; looked at
@@ -45,7 +45,7 @@ class Race:
             return None
         if must <= set(query) and self.n > COMPARED:
             return Finding(UNCHECKED, "a race of many sources may include some that it did not compare")
-        message = f"the clocks give {shown(tuple(sorted(must)))}; {shown(query)} was asked for"
+        message = f"the clocks give {show_set(tuple(sorted(must)))}; {show_set(query)} was asked for"
         return Finding("draw", message, context=context)
 
     def _run(self, numbers: Pairs, request: int, lag: int, last: int, next: int) -> str | tuple[set[int], set[int]]:

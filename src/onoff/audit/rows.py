@@ -145,13 +145,13 @@ class Pasts:
             return Finding("context", f"some readers are in the context {context}, which has no encoder")
         belief, *others = here
         self._beliefs[context] = belief
-        states = self._summed(0, belief) if others else []
-        apart = max((distance(self._summed(0, other), states) + other.error for other in others), default=Fraction(0))
+        states = self._marginal(0, belief) if others else []
+        apart = max((distance(self._marginal(0, other), states) + other.error for other in others), default=Fraction(0))
         if apart > COARSE:
             return Finding("merge", f"the context stands for laws that are {float(apart):.1e} apart", None, (context,))
-        return check_encoder(law, units, self._summed(1, belief), belief.error + apart, (context,))
+        return check_encoder(law, units, self._marginal(1, belief), belief.error + apart, (context,))
 
-    def _summed(self, by: int, belief: Belief) -> list[int]:
+    def _marginal(self, by: int, belief: Belief) -> list[int]:
         """The law of the state (`by` 0), or of the next request (1), given that the request is open, as integers."""
         *ends, chances = self._ways(belief)
         law = np.bincount(ends[by], chances, self.chain.P.shape[by])

@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from onoff.audit.files import Line, Step
-from onoff.audit.law import UNCHECKED, Finding, Law, shown
+from onoff.audit.law import UNCHECKED, Finding, Law, show_set
 from onoff.types import PlanName, Query
 
 if TYPE_CHECKING:
@@ -146,8 +146,9 @@ class Seen:
             yield Finding("log", "the step is in the journal and not in the log") if inside else OUTSIDE
         for line in lines:
             if line.query != step.query or not line.ordered:
-                what = "another order" if line.query == step.query else shown(line.query)
-                yield Finding("log", f"the server saw {what} (line {line.number}); the journal has {shown(step.query)}")
+                what = "another order" if line.query == step.query else show_set(line.query)
+                noted = show_set(step.query)
+                yield Finding("log", f"the server saw {what} (line {line.number}); the journal has {noted}")
             elif line.held != due:
                 yield Finding("versions", f"names the rounds {line.held} (line {line.number}); {due} are held")
         if len(lines) > step.attempts:

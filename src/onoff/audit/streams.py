@@ -179,7 +179,7 @@ class _Setting:
             steps.append(self.client.on() if private else self.client.off(steps[-1], ()))
         return steps
 
-    def stated(self) -> Iterator[float]:
+    def roundings(self) -> Iterator[float]:
         """The sum of the roundings that such a client states along a stream, for the chain as its floats say.
 
         Here every row is divided by its exact sum, 1 up to s: a walk of `lag` steps changes its weight by a factor
@@ -192,7 +192,7 @@ class _Setting:
             yield up(total)
 
 
-def _judged(setting: _Setting, method: str, steps: Sequence[Told], findings: Sequence[Finding] = ()) -> StreamAudit:
+def _judge(setting: _Setting, method: str, steps: Sequence[Told], findings: Sequence[Finding] = ()) -> StreamAudit:
     """Compare the result with the client's statement, or with the misfit if requests follow another chain."""
     client, both, bounds = setting.client, setting.promise == "both", None
     if setting.follows is setting.used:
@@ -230,22 +230,22 @@ def _by_enumeration(setting: _Setting) -> StreamAudit:
     def after(step: Step, query: Query, t: int) -> Step:
         return client.on(step, query) if (*statuses, True)[t + 1] else client.off(step, query)
 
-    stated = list(setting.stated()) if both and client.promises else [None] * len(statuses)
+    stated = list(setting.roundings()) if both and client.promises else [None] * len(statuses)
     for t, parts in enumerate(setting.walk(keep, after)):
         if ONE - sum(sum(part.masses.values()) for part in parts) > MISSING * ONE:
             findings.append(LOST)
         told = Told(t + 1, statuses[t], 0.0, stated=stated[t])
-        steps.append(_told_by_stream(told, parts) if both else _told_by_query(told, parts))
-    return _judged(setting, EXACT, steps, findings)
+        steps.append(_leak_by_stream(told, parts) if both else _leak_by_query(told, parts))
+    return _judge(setting, EXACT, steps, findings)
 
 
-def _told_by_stream(told: Told, parts: Sequence[Part]) -> Told:
+def _leak_by_stream(told: Told, parts: Sequence[Part]) -> Told:
     """Promise `both`, from joint[queries; X_B]: a row for each stream of queries. The state is the request."""
     joint = joint_law(parts, lambda label: (label[0], label[2]))
     return replace(told, bits=information(joint), distance=float(total_variation(joint)))
 
 
-def _told_by_query(told: Told, parts: Sequence[Part]) -> Told:
+def _leak_by_query(told: Told, parts: Sequence[Part]) -> Told:
     """Promise `past`, from joint[query; hidden] after every past: the law of the query given what is hidden."""
     bits, distance, by_past = 0.0, Fraction(0), dict[tuple[Step, View], list[Part]]()
     for part in parts:
@@ -270,13 +270,13 @@ def _by_bound(setting: _Setting, advance: Callable[[], None]) -> StreamAudit:
     """A certified upper bound at every t, from the encoders of every context of the lags that occur."""
     findings, total, told = list[Finding](), Fraction(0), []
     distance_of = cache(partial(_encoder_distance, setting.used))
-    for t, (step, stated, values) in enumerate(zip(setting.steps(), setting.stated(), setting.values, strict=True)):
+    for t, (step, stated, values) in enumerate(zip(setting.steps(), setting.roundings(), setting.values, strict=True)):
         found = distance_of(step)
         findings += [found] if isinstance(found, Finding) else []
         total += 1 if isinstance(found, Finding) else found
         told.append(Told(t + 1, step.lag == 0, information_bound(total, values), float(total), stated))
         advance()
-    return _judged(setting, BOUND, told, findings)
+    return _judge(setting, BOUND, told, findings)
 
 
 def _encoder_distance(chain: Chain, step: Step) -> Fraction | Finding:

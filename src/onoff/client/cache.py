@@ -43,7 +43,7 @@ class Member(NamedTuple):
     crc: int  # CRC-32 of the body: it is damage that must be noticed, and for all members of every step
 
     @classmethod
-    def received(cls, source: int, step: int, content: Content) -> Member:
+    def of_content(cls, source: int, step: int, content: Content) -> Member:
         """The row of a content that is new."""
         # "Unchanged" of what is not held is a failure of the source: to ask again would be a second query.
         status = 304 if content.unchanged else content.status
@@ -58,7 +58,7 @@ class Member(NamedTuple):
         """The row with its body; None if that is forgotten."""
         return {**self._asdict(), "body": body}
 
-    def noted(self, version: str | None) -> list[Any]:
+    def as_entry(self, version: str | None) -> list[Any]:
         """The entry in `steps.received`, with this version; it has a status only if that is a failure."""
         return [self.source, version, self.length, *([self.status] if fails(self.status) else [])]
 
@@ -101,7 +101,7 @@ def store(members: Members, step: int, whole: Mapping[int, Content], limit: int)
 
     The body of a member without a version is forgotten with the next answer that does not contain it.
     """
-    after = {**members, **{source: Member.received(source, step, content) for source, content in whole.items()}}
+    after = {**members, **{source: Member.of_content(source, step, content) for source, content in whole.items()}}
     stay = keep_fitting(after.values(), limit)
     return {
         source: member if source in stay or member.version is None else member._replace(version=None)

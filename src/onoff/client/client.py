@@ -106,7 +106,7 @@ class Client:
             try:
                 self._clock.restart(last_end(self.path))
                 await self._clock.next_point(self.delay)
-                await self._retried(self.transport.connect)
+                await self._retry(self.transport.connect)
             except TransportError as error:
                 known = None if self._chain is None else self._chain.fingerprint
                 error.pending = has_pending(self.path, known)
@@ -130,7 +130,7 @@ class Client:
             self._opened.erase()
             self._drawing.look_ahead()
         except BaseException:
-            await self._closed()
+            await self._close()
             raise
         self._clock.restart(self._opened.ended)
         self._stage = "open"
@@ -149,7 +149,7 @@ class Client:
             # log into its file, comes after: what takes long and varies would carry little things across points.
             await self._clock.next_point(self.delay)
         finally:
-            await self._closed()
+            await self._close()
 
     def _promise(self, journal: Journal) -> Drawing:
         """How queries are drawn with this journal."""
@@ -160,7 +160,7 @@ class Client:
         assert self.planner is not None
         return Both(self.chain, journal, self.planner, settings.randbelow)
 
-    async def _closed(self) -> None:
+    async def _close(self) -> None:
         """Close everything, first the connection, which the server sees."""
         try:
             await self.transport.close()
@@ -212,7 +212,7 @@ class Client:
         step is then finished. For a failure that people repeat, a second call within five minutes raises the same
         error without a step.
         """
-        return (await self.ask(source, next, private)).delivered()
+        return (await self.ask(source, next, private)).unwrap()
 
     async def resume(self, last: bool = False) -> Message:
         """Finish the pending request, with the query that it already had, and return its message.
@@ -228,13 +228,13 @@ class Client:
             if pending is not None:
                 held = self.journal.read_held()
                 await self._clock.after_call(called, self.delay)
-                return (await self._complete(pending, called, held, again=True)).delivered()
+                return (await self._complete(pending, called, held, again=True)).unwrap()
             found = self.last()
             if found is None or not last:
                 source = None if found is None else found[0].source
                 words = "nothing is pending: ask for what you want"
                 raise NothingPending(words, step=self.journal.state.step, last=source)
-            return found[0].delivered()
+            return found[0].unwrap()
 
     def last(self) -> tuple[Message, Step] | None:
         """Read the last message and its step from the disk; None if none has arrived. The client may be closed.
@@ -277,7 +277,7 @@ class Client:
             again = not decided and self.journal.state.announced is None
             failed = self.journal.failure(self.chain.index(source)) if again else None
             if failed is not None:
-                return Message.failed(self.chain.names, *failed)
+                return Message.of_failure(self.chain.names, *failed)
             pending = drawing.begin(source, next, status)
             if self.take_gap():
                 log.warning("a proxy was killed or did not answer a program: the first request after that is made ON")
@@ -325,7 +325,7 @@ class Client:
             return await self.transport.fetch(journal.stream, journal.state.step, on_wire, versions)
 
         try:
-            answer = await self._clock.ended_at_a_point(self._retried(send), called, self.delay)
+            answer = await self._clock.end_at_point(self._retry(send), called, self.delay)
         except TransportError as error:  # a journal that is stale cannot finish it
             error.pending = None if isinstance(error, StaleStep) else True
             raise
@@ -347,7 +347,7 @@ class Client:
         if self._opened is not None and self._opened.ended is not None and self.delay > 0:
             time.sleep(-(time.monotonic() - self._closed_at) % (EXIT * self.delay))
 
-    async def _retried(self, ask: Callable[[], Awaitable[Result]]) -> Result:
+    async def _retry(self, ask: Callable[[], Awaitable[Result]]) -> Result:
         """Call until it works, and return the result. Pauses depend on the attempt only.
 
         A given deadline is for all attempts together: it is the time that a person waits. Rounds of requests to web

@@ -37,7 +37,7 @@ class SendClock:
         if delay > 0:
             await self._until(max(self._point(called, delay) + 1, self._point(now(), delay)), delay)
 
-    async def ended_at_a_point(self, work: Coroutine[Any, Any, Result], called: float, delay: float) -> Result:
+    async def end_at_point(self, work: Coroutine[Any, Any, Result], called: float, delay: float) -> Result:
         """The result of what is on the wire. If this task is cancelled, the work is so at a point.
 
         A timeout of the caller's runs from its call on, and the server may let it pass: the connection that ends would

@@ -18,7 +18,7 @@ from onoff.client.client import DELAY, Client
 from onoff.client.disk import check_promise
 from onoff.client.journal import Journal
 from onoff.client.memory import Memory, parse_keep
-from onoff.client.promises import checked_promise
+from onoff.client.promises import parse_promise
 from onoff.client.status import chain_of, snapshot
 from onoff.client.transports.http import check_agent
 from onoff.client.transports.onoff import OnoffTransport
@@ -134,7 +134,7 @@ class Settings:
             parse_keep(self.keep)
         check_agent(self.user_agent)
 
-    def completed(self) -> Settings:
+    def complete(self) -> Settings:
         """What was given, completed by what the journal remembers. A new one is for the promise "past" by default."""
         path = default_journal() if self.journal is None else Path(self.journal)
         if self.journal is None:
@@ -164,7 +164,7 @@ class Settings:
             chain = Chain.from_dict(memory.chain)
         if chain is None and found is not None and found.promise != "all" and memory.learning is None:
             raise OnoffError(f"{path}: was made with a chain and does not remember it: give --chain (chain=...)")
-        promise, sensitive = checked_promise(
+        promise, sensitive = parse_promise(
             chain, self.promise, self.sensitive, None if found is None else found.promise
         )
         if found is not None:
@@ -236,7 +236,7 @@ def connect(settings: Settings) -> Client:
     - `JournalError`: the journal cannot be used. Its words say whether to keep it or to begin anew.
     - `ChainError` and `PlanError`: what was given does not fit together.
     """
-    return Client(settings.completed())
+    return Client(settings.complete())
 
 
 def default_journal() -> Path:

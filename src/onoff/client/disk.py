@@ -113,7 +113,7 @@ def _pad(request: int | None, following: int | None) -> str:
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def explain_errors(path: Path) -> Iterator[None]:
     """Turn errors of SQLite, of the disk and of damaged content into a `JournalError` that says what to do."""
     try:
         yield

@@ -39,7 +39,7 @@ from onoff.client.transports.http import (
 )
 from onoff.client.transports.web import BODY_LIMIT
 from onoff.errors import CatalogueError, Unavailable
-from onoff.files import reading
+from onoff.files import explain_reading
 from onoff.text import plain
 from onoff.types import Bar, quiet
 
@@ -104,7 +104,7 @@ async def find_urls(
                 problems.append(f"{entry.place}: {error}")
             else:
                 places[request_of(url)] = entry.place
-                free = next(free for free in _numbered(entry.name) if free not in sources and free not in known)
+                free = next(free for free in _number(entry.name) if free not in sources and free not in known)
                 sources[free] = Source(entry.title or free, url)
                 if url != entry.url:
                     redirected[free] = entry.url
@@ -135,7 +135,7 @@ def _check_new(url: str, places: Mapping[str, str]) -> None:
         raise CatalogueError(f"leads to the same URL as {other}")
 
 
-def _numbered(name: str) -> Iterator[str]:
+def _number(name: str) -> Iterator[str]:
     """Yield the name, then the name with a number behind it."""
     return chain([name], (f"{name}-{number}" for number in count(2)))
 
@@ -186,7 +186,7 @@ def _is_near(url: str) -> bool:
     return not (inside or address).is_global
 
 
-def listed(file: str | Path) -> list[Entry]:
+def list_feeds(file: str | Path) -> list[Entry]:
     """The feeds of an OPML file or of a plain list of URLs; "-" is stdin. Raises `CatalogueError` if it is neither."""
     label, data = _content(file)
     looks_like_xml = data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") or data[:2] in (b"\xff\xfe", b"\xfe\xff")
@@ -212,7 +212,7 @@ def _content(file: str | Path) -> tuple[str, bytes]:
         label, data = "stdin", sys.stdin.buffer.read(MOST_BYTES + 1)
     else:
         label = str(file)
-        with reading(file, CatalogueError), Path(file).open("rb") as stream:
+        with explain_reading(file, CatalogueError), Path(file).open("rb") as stream:
             data = stream.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise CatalogueError(f"{label}: is longer than {MOST_BYTES} bytes, which no list of feeds is")

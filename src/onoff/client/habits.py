@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from onoff.client.disk import DamagedError, explained
+from onoff.client.disk import DamagedError, explain_errors
 from onoff.client.protocol import State
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
@@ -147,7 +147,7 @@ def read_public(
 
     One that no client writes is damage.
     """
-    with explained(path):
+    with explain_errors(path):
         known = chain if newest is None else chain_of_row(newest, chain.names)
         found = PublicState.from_dict(known, dict(kept))
         if (found.rows is None) != (state.context is None):

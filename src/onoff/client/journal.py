@@ -35,7 +35,7 @@ from onoff.client.disk import (
     check_is_journal,
     check_promise,
     connect,
-    explained,
+    explain_errors,
     newest_chain,
     read_meta,
     write_row,
@@ -96,7 +96,7 @@ class Journal:
         self._guard: RollbackGuard | None = None
         if catalogue is None and not self.path.exists():
             raise JournalError(f"{self.path}: there is no journal; the first request makes one")
-        with explained(self.path):
+        with explain_errors(self.path):
             try:
                 if self.path.exists() and not lock_beside(self.path).exists():
                     check_is_journal(self.path)  # a file of others gets no lock beside it
@@ -124,7 +124,7 @@ class Journal:
                 self.close()
                 raise
 
-    def naming_versions(self, begun: Begun) -> Begun:
+    def name_versions(self, begun: Begun) -> Begun:
         """Add the versions of held messages to a drawn query, for all members alike."""
         pending = replace(begun.pending, held=cache.versions(self._members, begun.pending.query))
         return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
@@ -174,11 +174,11 @@ class Journal:
     def read_held(self) -> dict[int, bytes]:
         """Read the bodies of which the pending query names versions, for all members alike, before it is sent."""
         with self._open() as database:
-            sources = json.dumps(sorted(self._named()))
+            sources = json.dumps(sorted(self._sources_with_versions()))
             rows = read_rows(database, "members", "WHERE source IN (SELECT value FROM json_each(?))", sources)
             found = {row["source"]: (Member.of_row(row), row["body"]) for row in rows}
             if {source: member for source, (member, body) in found.items() if body is not None} != {
-                source: self._members.get(source) for source in self._named()
+                source: self._members.get(source) for source in self._sources_with_versions()
             }:
                 raise DamagedError("what it holds of earlier answers is not what was written")
             return {source: body for source, (_, body) in found.items()}
@@ -190,7 +190,7 @@ class Journal:
         ones. Other held messages stay while there is room. Which member was wanted changes neither what is written nor
         whether it fits.
         """
-        contents, named = dict(zip(query, answer.contents, strict=True)), self._named()
+        contents, named = dict(zip(query, answer.contents, strict=True)), self._sources_with_versions()
         whole = {source: content for source, content in contents.items() if not (content.unchanged and source in named)}
         before, ended = self._members, time.time()
         members = cache.store(before, self.state.step, whole, self._limit)
@@ -207,7 +207,7 @@ class Journal:
                 for source in {source for (source,) in unheld} - contents.keys():
                     self._replace(members[source], None)
                 [step] = self.steps(self.state.step)
-                received = json.dumps([members[s].noted(cache.version_of(c)) for s, c in whole.items()])
+                received = json.dumps([members[s].as_entry(cache.version_of(c)) for s, c in whole.items()])
                 done = replace(step, ended=ended, bytes=answer.size, received=received, cache=self._limit)
                 write_row(database, "steps", done.row)
         finally:
@@ -311,7 +311,7 @@ class Journal:
         """The database, with its errors in our words."""
         if self._database is None:
             raise SessionError("the journal is closed: open a client with it again")
-        with explained(self.path):
+        with explain_errors(self.path):
             yield self._database
 
     @contextmanager
@@ -338,7 +338,7 @@ class Journal:
             assert self._guard is not None
             self._guard.seal(number, self._meta["identity"])
 
-    def _named(self) -> set[int]:
+    def _sources_with_versions(self) -> set[int]:
         """The sources of which the pending query names a version."""
         pending = self.state.pending
         assert pending is not None
@@ -357,7 +357,7 @@ class Journal:
     ) -> None:  # fmt: skip
         stage = "all" if promise == "all" else "learn" if names else "known"
         assert self._guard is not None
-        start, _ = self._guard.sealed()  # a journal was here before: count on, so that it stays refused
+        start, _ = self._guard.read_seal()  # a journal was here before: count on, so that it stays refused
         state = State(unsettled=depth - 1 if first_ever and start == 0 else depth)
         unfinished = self.path.with_name(self.path.name + ".new")
         # What processes that were killed have left, here or beside a journal that was moved away: SQLite would take the

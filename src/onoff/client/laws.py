@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.errors import OnoffError
-from onoff.files import append_line, told
+from onoff.files import append_line, error_sentence
 from onoff.types import Query, Units
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def record(file: Path, line: bytes) -> None:
     try:
         append_line(file, line, head=HEAD)
     except (OSError, OnoffError) as error:
-        why = told(error) if isinstance(error, OSError) else error
+        why = error_sentence(error) if isinstance(error, OSError) else error
         raise OnoffError(f"the law of a step cannot be recorded, and nothing was asked: {why}") from None
 
 

@@ -41,17 +41,17 @@ class Message:
             made = "the request counts as made, with its query"
             error = _failure(name, step, member.status, made, body, member.content_type)
         about = member.round, error, member.status, member.content_type
-        return cls(name, body, *_made(names, step), *about, unchanged=member.step != step.step)
+        return cls(name, body, *_step_fields(names, step), *about, unchanged=member.step != step.step)
 
     @classmethod
-    def failed(cls, names: tuple[str, ...], step: Step, status: int) -> Message:
+    def of_failure(cls, names: tuple[str, ...], step: Step, status: int) -> Message:
         """The failure of an earlier step's wanted source, without a body."""
         assert step.request is not None, "a request that is late is not erased"
         name = names[step.request]
         error = _failure(name, step, status, f"that was in step {step.step}, and no other was made now")
-        return cls(name, b"", *_made(names, step), None, error, status)
+        return cls(name, b"", *_step_fields(names, step), None, error, status)
 
-    def delivered(self) -> Message:
+    def unwrap(self) -> Message:
         """Return the message, or raise its error."""
         if self.error is not None:
             raise self.error
@@ -63,7 +63,7 @@ def failure_end(step: Step) -> float:
     return (step.ended or 0.0) + FAILURE_SECONDS
 
 
-def _made(names: tuple[str, ...], step: Step) -> tuple[int, bool, bool, tuple[str, ...]]:
+def _step_fields(names: tuple[str, ...], step: Step) -> tuple[int, bool, bool, tuple[str, ...]]:
     return step.step, step.private, step.made_private, tuple(names[i] for i in step.query)
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from onoff.client.cache import read_messages
 from onoff.client.client import Client
-from onoff.client.disk import connect_to_read, explained
+from onoff.client.disk import connect_to_read, explain_errors
 from onoff.client.journal import Journal
 from onoff.client.memory import Progress
 from onoff.client.message import Message
 from onoff.errors import Announced, ContextError, JournalError, OnoffError, PendingRequest, SourceError
-from onoff.files import make_directory, read_text, told, write_atomically
+from onoff.files import error_sentence, make_directory, read_text, write_atomically
 from onoff.types import Bar
 
 
@@ -30,7 +30,7 @@ async def play_file(
 ) -> str | None:
     """Make the requests of a file (`items`) from where it stopped. Return words for the person, if any."""
     played = Played(client, items, file)
-    begun = 0 if restart else played.begun()
+    begun = 0 if restart else played.count_begun()
     _check_possible(client, file, items[max(0, begun - 1) :])
     if begun == 0:
         _check_free_to_begin(client, file, items[0][0])
@@ -51,7 +51,7 @@ async def play_file(
             advance()
     if not left and begun:
         return f"{file} was played to its end: nothing was asked for now. --restart makes its requests again"
-    return _made_on(client, first, len(items))
+    return _name_made_on(client, first, len(items))
 
 
 class Played:
@@ -68,13 +68,13 @@ class Played:
         assert self._known is not None
         return self._known.first
 
-    def begun(self) -> int:
+    def count_begun(self) -> int:
         """How many requests of this file were made, or are pending. An unfinished other one must not be forgotten."""
         known, state = self._known, self._client.journal.state
         if known is None or state.step + (state.pending is not None) == known.first:
             return 0
         if known.digest == self._digest:
-            return self._made()
+            return self._count_made()
         left = known.requests - (state.step - known.first)
         if left <= 0:
             return 0
@@ -89,7 +89,7 @@ class Played:
         self._client.journal.remember(play=self._known)
         return step
 
-    def _made(self) -> int:
+    def _count_made(self) -> int:
         """How many requests of this file were made since it was begun. Raises an error if others were made as well.
 
         What was erased counts as made for the file. The first may be ON instead of OFF, after a gap.
@@ -138,7 +138,7 @@ class Delivery:
     def _restore(self, names: tuple[str, ...], first: int) -> None:
         path = self._journal.path
         try:
-            with explained(path), closing(connect_to_read(path)) as database:
+            with explain_errors(path), closing(connect_to_read(path)) as database:
                 for found in read_messages(database, first):
                     self._write(Message.of(names, *found))
         except JournalError as error:
@@ -154,7 +154,7 @@ class Delivery:
                 write_atomically(self._out / f"{message.step:06d}", message.body, sync=False)
         except OSError as error:
             self._unwritten.append(message.step)
-            self._reason = told(error)
+            self._reason = error_sentence(error)
         if self._out is not None:
             self._journal.unwritten = message.step + 1
 
@@ -177,7 +177,7 @@ class Delivery:
             )
 
 
-def _made_on(client: Client, first: int, count: int) -> str | None:
+def _name_made_on(client: Client, first: int, count: int) -> str | None:
     """Name the requests of a file, begun at step `first`, that were asked OFF but made ON."""
     made_on = [step for step in islice(client.journal.steps(since=first), count) if step.made_private]
     early = sum(step.next is not None or client.journal.promise == "past" for step in made_on)

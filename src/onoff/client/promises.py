@@ -31,7 +31,7 @@ from onoff.model.powers import one_thread
 from onoff.past import Habits, PastState, Step
 from onoff.past.state import sensitive_sources
 from onoff.plans.planner import Planner
-from onoff.schemes import listed
+from onoff.schemes import list_names
 from onoff.types import RandBelow
 
 HELD = 0.5  # seconds: most chains of a hundred sources take less
@@ -83,7 +83,7 @@ class Both(Drawing):
         lag = next_lag(before, following, private)
         plan = self._planner.best(lag) if lag else None
         begun = begin_both(before, self._chain, request, following, private, plan, self._randbelow)
-        begun = self._journal.naming_versions(begun)
+        begun = self._journal.name_versions(begun)
         cost, law = float(self._chain.n), None
         if plan is not None:
             assert before.last is not None
@@ -138,7 +138,7 @@ class Past(Drawing):
         self._ready = None
         if rows is None or self._public.asks_for_all(private) or state.pending is not None:
             return
-        self._ready = await self._ahead.prepared(rows, state.step)
+        self._ready = await self._ahead.take_prepared(rows, state.step)
 
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         if next is not None:
@@ -154,7 +154,7 @@ class Past(Drawing):
         step = None if ready is None else ready.step
         request = self._chain.index(source)
         begun = begin_past(self._journal.state, self._public, request, private, step, self._randbelow)
-        begun = self._journal.naming_versions(begun)
+        begun = self._journal.name_versions(begun)
         cost, law = (float(self._chain.n), None) if ready is None else (ready.step.cost, ready.law)
         before = self._public.habits
         try:
@@ -221,7 +221,7 @@ class Ahead:
             self._made = asyncio.get_running_loop().run_in_executor(self._worker, self._prepare, rows, number)
         return self._made
 
-    async def prepared(self, rows: PastState, number: int) -> Prepared:
+    async def take_prepared(self, rows: PastState, number: int) -> Prepared:
         """What was prepared for step `number`. A caller that gives up waiting does not stop the thread."""
         return await asyncio.shield(self.begin(rows, number))
 
@@ -246,7 +246,7 @@ def _failed(made: asyncio.Future[Prepared]) -> bool:
     return made.done() and (made.cancelled() or made.exception() is not None)
 
 
-def checked_promise(
+def parse_promise(
     chain: Chain | None, promise: str | None, sensitive: Sequence[int | str], kept: str | None = None
 ) -> tuple[str, tuple[int, ...]]:
     """The promise and the sensitive sources, as indices. Raises an error if they make no sense.
@@ -259,7 +259,7 @@ def checked_promise(
         return kept, hidden
     promise = "past" if promise is None else promise
     if not (isinstance(promise, str) and promise in PROMISES):
-        raise OnoffError(f"the promise is {promise!r}: choose {listed(*PROMISES)}")
+        raise OnoffError(f"the promise is {promise!r}: choose {list_names(*PROMISES)}")
     if promise == "all" and (chain is not None or given):
         raise OnoffError("the promise 'all' hides everything: leave the chain and the sensitive sources out")
     if chain is None and (given or promise == "both"):

@@ -27,7 +27,7 @@ from typing import Any
 from onoff.errors import Announced, ChainError, ContextError, NothingPending, OnoffError, PendingRequest, PlanError
 from onoff.model.bounds import sum_up
 from onoff.model.chain import Chain
-from onoff.model.tree import said
+from onoff.model.tree import describe_state
 from onoff.past import PublicState, Step
 from onoff.plans.plan import Plan
 from onoff.text import plain
@@ -238,7 +238,7 @@ def _check_source(chain: Chain, source: int) -> None:
 
 
 def _impossible(chain: Chain, state: int, request: int) -> ContextError:
-    before = said(chain.states[state], chain.names)
+    before = describe_state(chain.states[state], chain.names)
     return ContextError(
         f"the chain calls it impossible to ask for {chain.names[request]!r} right after {before}: "
         "smooth the chain if it can happen",
@@ -280,15 +280,15 @@ def places_on_wire(chain: Chain, names: tuple[str, ...]) -> list[int]:
     if sorted(names) != sorted(chain.names):
         theirs, ours = sorted(set(names) - set(chain.names)), sorted(set(chain.names) - set(names))
         raise ChainError(
-            f"the sources that can be fetched are not those of the chain. {_missing(theirs, 'The chain')}"
-            f"{_missing(ours, 'The file of URLs, or the server,')}A chain is for one list of sources: fit another "
+            f"the sources that can be fetched are not those of the chain. {_name_missing(theirs, 'The chain')}"
+            f"{_name_missing(ours, 'The file of URLs, or the server,')}A chain is for one list of sources: fit another "
             "one, or change the list"
         )
     places = {name: i for i, name in enumerate(names)}
     return [places[name] for name in chain.names]
 
 
-def _missing(names: list[str], where: str) -> str:
+def _name_missing(names: list[str], where: str) -> str:
     """Say which names a list lacks; nothing if it lacks none."""
     if not names:
         return ""

@@ -31,7 +31,7 @@ from onoff.client.client import Client
 from onoff.client.message import Message
 from onoff.client.transports import fails
 from onoff.errors import ContextError, JournalError, OnoffError, SourceError, TransportError
-from onoff.files import told
+from onoff.files import error_sentence
 
 LONGEST = 128  # requests that wait
 RETRY_SECONDS = 60  # after which what could not be finished is tried again
@@ -306,7 +306,7 @@ def explain(error: Exception) -> str:
 
 def _words(error: BaseException) -> str:
     if isinstance(error, OSError):
-        return told(error)
+        return error_sentence(error)
     if isinstance(error, TransportError):
         return error.facts  # the queue itself finishes what is pending
     own = f"an error of onoff itself ({type(error).__name__}); its log has more"

@@ -50,14 +50,14 @@ class RollbackGuard:
         self.seal(number, identity)
         os.fsync(self._lock)
 
-    def sealed(self) -> tuple[int, str]:
+    def read_seal(self) -> tuple[int, str]:
         """The number and the identity that were sealed last; 0 and nothing if none were."""
         number, _, identity = _text(self._lock).partition(" ")
         return _number(number), identity
 
     def check(self, meta: Mapping[str, str]) -> None:
         """Refuse a copy, and a state that is older than seal or witness remember; then seal it."""
-        number, identity = self.sealed()
+        number, identity = self.read_seal()
         if meta["identity"] != identity or int(meta["inode"]) != self._path.stat().st_ino:
             raise JournalError(f"{self._path}: is a copy or a restored backup of a journal; {AFRESH}")
         with suppress(OSError, RuntimeError):

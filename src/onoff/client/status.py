@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from onoff.client.disk import Step as Row
-from onoff.client.disk import check_is_journal, connect_to_read, explained, newest_chain, read_meta
+from onoff.client.disk import check_is_journal, connect_to_read, explain_errors, newest_chain, read_meta
 from onoff.client.habits import HabitsStatus, chain_of_row, read_public
 from onoff.client.memory import Memory
 from onoff.client.protocol import State
@@ -98,12 +98,12 @@ class Status:
 
 
 @contextmanager
-def _reading(path: str | Path) -> Iterator[tuple[sqlite3.Connection, Snapshot]]:
+def _open_snapshot(path: str | Path) -> Iterator[tuple[sqlite3.Connection, Snapshot]]:
     """One state of a journal that is not opened for use. Nothing is locked or changed."""
     file = Path(path)
     if not file.exists():
         raise JournalError(f"{file}: there is no journal; the first request makes one")
-    with explained(file):
+    with explain_errors(file):
         check_is_journal(file)
         with closing(connect_to_read(file)) as database:
             database.execute("BEGIN")  # one state, though another process may be writing
@@ -115,13 +115,13 @@ def _reading(path: str | Path) -> Iterator[tuple[sqlite3.Connection, Snapshot]]:
 
 def snapshot(path: str | Path) -> Snapshot:
     """Read a journal without locking or changing it."""
-    with _reading(path) as (_, found):
+    with _open_snapshot(path) as (_, found):
         return found
 
 
 def account(path: str | Path) -> Account:
     """Read a journal with its sums, without locking or changing it."""
-    with _reading(path) as (database, found):
+    with _open_snapshot(path) as (database, found):
         rows = list(map(Row.of_row, read_rows(database, "steps")))
     midnight = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
     today = (row for row in rows if row.ended is not None and row.ended >= midnight)
@@ -130,7 +130,7 @@ def account(path: str | Path) -> Account:
 
 def message_lengths(path: str | Path) -> dict[int, int]:
     """The bytes of the newest body of each source that was ever received whole, by its index in the chain."""
-    with _reading(path) as (database, _):
+    with _open_snapshot(path) as (database, _):
         return {row["source"]: row["length"] for row in read_rows(database, "members")}
 
 
@@ -139,7 +139,7 @@ def used_chain(path: Path) -> Chain | None:
 
     None if there is no such chain, or only from before the habits were learned anew.
     """
-    with _reading(path) as (database, found):
+    with _open_snapshot(path) as (database, found):
         rows = map(Row.of_row, read_rows(database, "steps"))
         drawn = [row.step for row in rows if row.plan == "past" and row.bytes is not None]
         newer = found.state.step + 1

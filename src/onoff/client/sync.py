@@ -82,7 +82,7 @@ class LoopThread(Generic[Inner]):
         with self._gate:
             loop, self._loop = self._loop, None
         assert loop is not None
-        asyncio.run_coroutine_threadsafe(_cancelled(), loop).result()
+        asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
         loop.close()
@@ -122,7 +122,7 @@ class SyncClient(LoopThread[Client]):
         return self.wait(look())
 
 
-async def _cancelled() -> None:
+async def _cancel_all() -> None:
     """Cancel all other work of the loop, and wait until it has ended."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
@@ -136,4 +136,4 @@ def connect_sync(settings: Settings) -> SyncClient:
 
     `client.get(...)` then waits for the message. It works in scripts, in notebooks and from several threads.
     """
-    return SyncClient(Client(settings.completed()))
+    return SyncClient(Client(settings.complete()))

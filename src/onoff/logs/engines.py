@@ -79,7 +79,7 @@ class DuckDB:
     def save(self, query: str, name: str, values: object = None) -> Path:
         """Write the result of a query to the directory, as a Parquet file."""
         file = self.directory / f"{name}.parquet"
-        self.connection.execute(f"COPY ({query}) TO {quoted(str(file))} (FORMAT parquet)", values)
+        self.connection.execute(f"COPY ({query}) TO {quote_sql(str(file))} (FORMAT parquet)", values)
         return file
 
     def describe(self, table: str) -> dict[str, str]:
@@ -112,7 +112,7 @@ class DuckDB:
             return ["log"]
         place, number = self.directory / "parts", math.ceil(rows / self.rows_at_once)
         divided = f"SELECT *, hash(user) % {number} AS part FROM log"
-        self.connection.execute(f"COPY ({divided}) TO {quoted(str(place))} (FORMAT parquet, PARTITION_BY part)")
+        self.connection.execute(f"COPY ({divided}) TO {quote_sql(str(place))} (FORMAT parquet, PARTITION_BY part)")
         return [parquet(part, "/*.parquet") for part in sorted(place.iterdir())]
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
@@ -179,7 +179,7 @@ Engine: TypeAlias = DuckDB | Spark
 
 
 @contextmanager
-def explained(file: Path) -> Iterator[None]:
+def explain_errors(file: Path) -> Iterator[None]:
     """Turn the errors of both engines into one line about the file."""
     import duckdb
 
@@ -218,7 +218,7 @@ def _seconds(columns: Columns, types: Mapping[str, str]) -> str:
         return "CAST(0 AS DOUBLE)"
     column, text = identifier(columns.time), f"TRIM(CAST({identifier(columns.time)} AS VARCHAR))"
     if columns.time_format is not None:
-        return f"epoch(TRY_STRPTIME({text}, {quoted(columns.time_format)}))"
+        return f"epoch(TRY_STRPTIME({text}, {quote_sql(columns.time_format)}))"
     if types[columns.time].startswith(("DATE", "TIMESTAMP")):
         return f"epoch({column})"
     return f"COALESCE(TRY_CAST({column} AS DOUBLE), epoch(TRY_CAST({text} AS TIMESTAMPTZ)))"
@@ -229,14 +229,14 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def quoted(value: str) -> str:
+def quote_sql(value: str) -> str:
     """Write a text in SQL."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def pattern(file: Path) -> str:
     """Write the name of a file for DuckDB, as a pattern that fits this file alone."""
-    return quoted(re.sub(r"([*?\[])", r"[\1]", str(file)))
+    return quote_sql(re.sub(r"([*?\[])", r"[\1]", str(file)))
 
 
 def parquet(file: Path, below: str = "") -> str:

@@ -18,7 +18,7 @@ from onoff.extras import need
 from onoff.files import path_of
 from onoff.logs import memory
 from onoff.logs.count import MOST_WITH_MEMORY, Sources, Transitions, count_sources, count_transitions
-from onoff.logs.engines import Columns, DuckDB, Engine, Spark, explained
+from onoff.logs.engines import Columns, DuckDB, Engine, Spark, explain_errors
 from onoff.logs.memory import AUTO, DEPTHS, Depth
 from onoff.logs.read import FORMATS, Log, ReadOptions, open_log
 from onoff.model.chain import Chain
@@ -152,7 +152,7 @@ def fit(log: str | PathLike[str], *more: str | PathLike[str], progress: Progress
     with (
         TemporaryDirectory(prefix="onoff-fit-") as directory,
         closing(DuckDB(told.ram, Path(directory))) as reader,
-        explained(files[0]),
+        explain_errors(files[0]),
     ):
         with progress("reading")(None):
             opened = open_log(reader, files, told)

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import LogError, OnoffError
-from onoff.logs.engines import DuckDB, explained
+from onoff.logs.engines import DuckDB, explain_errors
 from onoff.logs.journals import read_journal
 from onoff.logs.read import ReadOptions, open_log
 from onoff.model.chain import Chain, check_chain
@@ -311,7 +311,7 @@ def read_log_requests(file: Path, chain: Chain, options: ReadOptions = DEFAULT) 
     with (
         TemporaryDirectory(prefix="onoff-check-") as name,
         closing(DuckDB("1GB", Path(name))) as engine,
-        explained(file),
+        explain_errors(file),
     ):
         notes = open_log(engine, [file], options).notes
         events = engine.rows(f"{ORDERED} LIMIT {MOST_REQUESTS}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onoff.errors import LogError
-from onoff.files import read_rows, reading
+from onoff.files import explain_reading, read_rows
 from onoff.text import plain
 from onoff.types import is_whole
 
@@ -40,7 +40,7 @@ class JournalRequests:
 
 def is_journal(file: Path) -> bool:
     """Say whether the file is a database, as journals are."""
-    with reading(file, LogError), file.open("rb") as stream:
+    with explain_reading(file, LogError), file.open("rb") as stream:
         return stream.read(len(HEAD)) == HEAD
 
 

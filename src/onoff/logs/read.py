@@ -37,8 +37,8 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 from onoff.errors import LogError
-from onoff.files import reading
-from onoff.logs.engines import Columns, DuckDB, identifier, parquet, pattern, quoted
+from onoff.files import explain_reading
+from onoff.logs.engines import Columns, DuckDB, identifier, parquet, pattern, quote_sql
 from onoff.logs.journals import is_journal, open_requests
 
 FORMATS = ("csv", "json", "parquet", "text", "access")
@@ -100,7 +100,7 @@ def open_log(engine: DuckDB, files: Sequence[Path], options: ReadOptions) -> Log
         events = engine.save("SELECT UNNEST($requests::VARCHAR[]) AS source", "events", {"requests": requests})
         log = Log(Columns(None, None, "source"), (), names)
     else:
-        with _named(plain, files[0]):
+        with _name_file(plain, files[0]):
             events, log = _convert(engine, plain, options)
     engine.define_log(events, log.columns)
     times = [time for (time,) in engine.rows(FIRST_TIMES)] or [0.0]
@@ -131,7 +131,7 @@ def _convert(engine: DuckDB, file: Path, options: ReadOptions) -> tuple[Path, Lo
 
 
 @contextmanager
-def _named(plain: Path, file: Path) -> Iterator[None]:
+def _name_file(plain: Path, file: Path) -> Iterator[None]:
     """Let errors name the file that the caller gave, not what it was unpacked to."""
     try:
         yield
@@ -144,7 +144,7 @@ def unpack(file: Path, directory: Path) -> Path:
 
     An archive is read to its end, and its length and checksum are compared, before any of it is believed.
     """
-    with reading(file, LogError), file.open("rb") as stream:
+    with explain_reading(file, LogError), file.open("rb") as stream:
         head = stream.read(3)
         if not head:
             raise LogError(f"{file}: is empty")
@@ -173,7 +173,7 @@ def _unpack_copy(stream: Any, file: Path, directory: Path, name: str) -> Path:
     place = Path(mkdtemp(dir=directory)) / name
     with place.open("wb") as out:
         shutil.copyfileobj(stream, out, 2**20)
-    with _named(place, file):
+    with _name_file(place, file):
         return unpack(place, directory)
 
 
@@ -183,7 +183,7 @@ def _scan_csv(file: Path) -> str:
     Nothing is left to DuckDB's guesses: it would skip lines at the start, take `#` for a comment, and make one column
     of all if a row is too short. A column without a name of its own gets its number.
     """
-    with reading(file, LogError), file.open(encoding="utf-8") as lines:
+    with explain_reading(file, LogError), file.open(encoding="utf-8") as lines:
         first = lines.readline()
     if "\0" in first:
         raise LogError(f"{file}: the first line is not text; save the file as UTF-8")
@@ -192,7 +192,7 @@ def _scan_csv(file: Path) -> str:
     for number, name in enumerate(next(csv.reader([first], delimiter=cut), [])):
         known = name.lower() in ("", *map(str.lower, names))
         names.append(f"{name or 'column'}_{number}" if known else name)
-    form = f"""header = true, delim = {quoted(cut)}, quote = '"', escape = '"', hive_partitioning = false"""
+    form = f"""header = true, delim = {quote_sql(cut)}, quote = '"', escape = '"', hive_partitioning = false"""
     return f"read_csv({pattern(file)}, auto_detect = false, columns = {_as_text(names)}, {form})"
 
 
@@ -206,7 +206,7 @@ def _scan_json(engine: DuckDB, file: Path) -> str:
 
 
 def _as_text(names: Iterable[str]) -> str:
-    return "{" + ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in names) + "}"
+    return "{" + ", ".join(f"{quote_sql(name)}: 'VARCHAR'" for name in names) + "}"
 
 
 def read_sequences(path: str | PathLike[str], names: Sequence[str] = ()) -> Iterator[list[str]]:
@@ -218,7 +218,7 @@ def read_sequences(path: str | PathLike[str], names: Sequence[str] = ()) -> Iter
     meaning, header = _meaning(names), False
     with (
         TemporaryDirectory(prefix="onoff-sequences-") as name,
-        reading(path, LogError),
+        explain_reading(path, LogError),
         unpack(Path(path), Path(name)).open(encoding="utf-8") as lines,
     ):
         for line in lines:
@@ -260,7 +260,7 @@ def _convert_text(engine: DuckDB, file: Path, one_user: bool) -> tuple[Path, Log
 def _convert_access(engine: DuckDB, file: Path) -> tuple[Path, list[str]]:
     """Make a Parquet file of an access log; note how many lines were left out. A line of another format is an error."""
     split = f"""
-        SELECT number, line, UNNEST(regexp_extract(line, {quoted(f"^(?:{LINE})$")}, {PARTS}))
+        SELECT number, line, UNNEST(regexp_extract(line, {quote_sql(f"^(?:{LINE})$")}, {PARTS}))
         FROM (SELECT row_number() OVER () AS number, trim(line) AS line FROM {_scan_lines(file)})
         WHERE line <> ''"""
     requests = f"""

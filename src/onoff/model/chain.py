@@ -55,17 +55,17 @@ class Chain:
         weight: ArrayLike | None = None,
         states: Iterable[Sequence[int]] | None = None,
     ) -> None:
-        matrix = _checked_matrix(P, what="the transition matrix", square=states is None)
-        labels = _checked_names(names, matrix.shape[1])
+        matrix = _check_matrix(P, what="the transition matrix", square=states is None)
+        labels = _check_names(names, matrix.shape[1])
         found = tree.check_states(states or [(x,) for x in range(len(matrix))], labels)
         if len(found) != len(matrix):
             raise ChainError(f"there are {len(matrix)} rows for {len(found)} contexts", value=len(matrix))
         for row, state in enumerate(found):
-            matrix[row] = _normalised(matrix[row], row, tree.said(state, labels))
+            matrix[row] = _normalise(matrix[row], row, tree.describe_state(state, labels))
         order = tree.in_order(found)
         self.__dict__["P"] = np.frombuffer(matrix[order].tobytes()).reshape(matrix.shape)  # bytes cannot be written
         self.__dict__["names"] = labels
-        self.__dict__["weight"] = None if weight is None else _checked_weight(weight, len(found))[order]
+        self.__dict__["weight"] = None if weight is None else _check_weight(weight, len(found))[order]
         self.__dict__["states"] = tuple(found[row] for row in order)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -88,8 +88,8 @@ class Chain:
 
         Raises `ChainError` for a source without any outgoing count, whatever the smoothing: its row would be invented.
         """
-        matrix = _checked_matrix(counts, what="the count matrix")
-        labels = _checked_names(names, len(matrix))
+        matrix = _check_matrix(counts, what="the count matrix")
+        labels = _check_names(names, len(matrix))
         if not (isinstance(smoothing, Real) and 0 <= smoothing <= sys.float_info.max):
             raise ChainError(f"smoothing is {smoothing!r}: a finite number of at least 0 is needed", value=smoothing)
         empty = np.flatnonzero(~matrix.any(axis=1))
@@ -222,9 +222,9 @@ class Chain:
         if not steps:
             return path
         if start is None:
-            start = int(np.searchsorted(_cumulated(self.stationary()), rng.random(), side="right"))
+            start = int(np.searchsorted(_cumulate(self.stationary()), rng.random(), side="right"))
         state, path[0] = start, self.last[start]
-        cumulated = _cumulated(self.P)
+        cumulated = _cumulate(self.P)
         uniform = rng.random(steps)
         for t in range(1, steps):
             path[t] = np.searchsorted(cumulated[state], uniform[t], side="right")
@@ -303,7 +303,7 @@ def check_chain(given: object) -> Chain:
     return given
 
 
-def _checked_matrix(values: ArrayLike, what: str, square: bool = True) -> Floats:
+def _check_matrix(values: ArrayLike, what: str, square: bool = True) -> Floats:
     """Copy to a float64 matrix of at least 2 rows of finite numbers >= 0; make negative zeros 0."""
     try:
         matrix = np.asarray(values)
@@ -329,7 +329,7 @@ def _checked_matrix(values: ArrayLike, what: str, square: bool = True) -> Floats
     return matrix + 0.0
 
 
-def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
+def _check_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
     """Check the names of n sources, all different; default: indices."""
     if names is None:
         return tuple(map(str, range(n)))
@@ -356,7 +356,7 @@ def _checked_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
     return tuple(map(str.__str__, labels))
 
 
-def _checked_weight(weight: ArrayLike, n: int) -> Floats:
+def _check_weight(weight: ArrayLike, n: int) -> Floats:
     """Check the n weights of the rows."""
     try:
         found = np.array(weight, dtype=np.float64)
@@ -368,7 +368,7 @@ def _checked_weight(weight: ArrayLike, n: int) -> Floats:
     return found
 
 
-def _normalised(row: Floats, index: int, name: str) -> Floats:
+def _normalise(row: Floats, index: int, name: str) -> Floats:
     """Divide a row of probabilities by its sum if that is off by more than rounding."""
     total = math.fsum(row)
     if abs(total - 1) > ROW_SUM_TOLERANCE:
@@ -381,7 +381,7 @@ def _normalised(row: Floats, index: int, name: str) -> Floats:
     return row if abs(total - 1) <= len(row) * 2.0**-52 else row / total
 
 
-def _cumulated(weights: Floats) -> Floats:
+def _cumulate(weights: Floats) -> Floats:
     """Compute cumulative sums that end at exactly 1: no draw below 1 falls off the end."""
     sums = weights.cumsum(axis=-1)
     scaled: Floats = sums / sums[..., -1:]

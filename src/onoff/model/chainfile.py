@@ -88,7 +88,7 @@ def keep(directory: Path, chain: Chain) -> None:
     write(file, chain)
 
 
-def kept(directory: Path, fingerprint: str) -> Chain:
+def load_kept(directory: Path, fingerprint: str) -> Chain:
     """Read the chain kept under this fingerprint in a directory. Raises `ChainError` if it is another one."""
     from onoff.model.chain import Chain
 

@@ -204,7 +204,7 @@ class Posterior(Support):
     def row(self, last: int, next: int) -> Floats:
         """Compute p(. | last, next) in O(n). Raises `ContextError` if it is impossible."""
         self.possible(last, next)
-        return self._normalised(np.array([last]), np.array([next])).reshape(-1)
+        return self._normalise_rows(np.array([last]), np.array([next])).reshape(-1)
 
     @property
     def groups(self) -> int:
@@ -216,7 +216,7 @@ class Posterior(Support):
         if not (is_whole(index) and index < self.n):
             raise ChainError(f"the group is {index!r}: the sources are 0 to {self.n - 1}", value=index)
         joined = self.joined[:, index]
-        return self._normalised(slice(None) if joined.all() else np.flatnonzero(joined), slice(index, index + 1))
+        return self._normalise_rows(slice(None) if joined.all() else np.flatnonzero(joined), slice(index, index + 1))
 
     @cached_property
     def peaks(self) -> Floats:
@@ -247,14 +247,14 @@ class Posterior(Support):
         for last in range(self.n):
             nexts = np.flatnonzero(self.joined[last])
             lasts = np.full(len(nexts), last)
-            yield np.stack([lasts, nexts], axis=1), self._normalised(slice(last, last + 1), nexts)
+            yield np.stack([lasts, nexts], axis=1), self._normalise_rows(slice(last, last + 1), nexts)
 
     @cached_property
     def rows(self) -> Floats:
         """All rows, in the order of `contexts`: m x n floats, built when they are first asked for. Prefer `blocks`."""
         return np.concatenate([rows for _, rows in self.blocks()])
 
-    def _normalised(self, lasts: NDArray[np.intp] | slice, nexts: NDArray[np.intp] | slice) -> Floats:
+    def _normalise_rows(self, lasts: NDArray[np.intp] | slice, nexts: NDArray[np.intp] | slice) -> Floats:
         """Compute these contexts' rows; one `last` or `next` goes with all the others."""
         weights: Floats = self.walk[lasts] * self.chain.P.T[nexts]
         weights /= weights.sum(axis=1, keepdims=True)

@@ -33,19 +33,18 @@ def check_states(states: Iterable[Sequence[int]], names: Sequence[str]) -> list[
             raise ChainError(f"context {row} is {state}: at least one source is needed, from 0 to {n - 1}", row=row)
         for shorter in (state[1:], state[:-1]):
             if shorter and shorter not in known:
-                raise ChainError(
-                    f"there is a row after {said(state, names)}, but none after {said(shorter, names)}", row=row
-                )
+                after, before = describe_state(state, names), describe_state(shorter, names)
+                raise ChainError(f"there is a row after {after}, but none after {before}", row=row)
     if len(known) < len(found):
         twice = next(state for row, state in enumerate(found) if state in found[:row])
-        raise ChainError(f"there are two rows after {said(twice, names)}", row=found.index(twice))
+        raise ChainError(f"there are two rows after {describe_state(twice, names)}", row=found.index(twice))
     for x in range(n):
         if (x,) not in known:
-            raise ChainError(f"there is no row after {said((x,), names)}")
+            raise ChainError(f"there is no row after {describe_state((x,), names)}")
     return found
 
 
-def said(state: Iterable[int], names: Sequence[str]) -> str:
+def describe_state(state: Iterable[int], names: Sequence[str]) -> str:
     """Describe a state."""
     return " -> ".join(repr(names[x]) if 0 <= x < len(names) else f"source {x}" for x in state)
 

@@ -232,7 +232,7 @@ class PublicState:
         if counts and habits.stage in ("fixed", "known"):
             state = self.rows
             rows = PastState.start(habits.chain, self.sensitive) if state is None else state.after_full_set()
-        return replace(self, habits=habits, rows=_served_by(habits.chain, rows))
+        return replace(self, habits=habits, rows=_with_chain(habits.chain, rows))
 
     def after(self, step: Step, query: Query) -> Self:
         """Advance by an OFF step."""
@@ -241,7 +241,7 @@ class PublicState:
         if self.sensitive:  # no query shows an open request: nothing is counted
             return replace(self, rows=rows)
         habits = self.habits.after_query(query, private=False)
-        return replace(self, habits=habits, rows=None if habits.stage == "all" else _served_by(habits.chain, rows))
+        return replace(self, habits=habits, rows=None if habits.stage == "all" else _with_chain(habits.chain, rows))
 
     def as_dict(self) -> dict[str, Any]:
         """The state for a journal, exact to the bit, without the chain. Nothing in it is hidden from the server."""
@@ -255,6 +255,6 @@ class PublicState:
         return cls(Habits.from_dict(chain, data["habits"]), tuple(data["sensitive"]), rows)
 
 
-def _served_by(chain: Chain, rows: PastState | None) -> PastState | None:
+def _with_chain(chain: Chain, rows: PastState | None) -> PastState | None:
     """The rows of a chain that may have taken the place of another: every context is one state then, for any chain."""
     return rows if rows is None or rows.chain is chain else replace(rows, chain=chain)

@@ -48,17 +48,17 @@ def law_for(rows: RowTable, held: int, deadline: float = inf) -> tuple[Law, floa
     if n == 1:
         return everything(1), 1.0
     if rows.groups == 1:
-        return _realised(rows, np.eye(n, dtype=bool), rows.rows[0], held, deadline), bound
+        return _realise(rows, np.eye(n, dtype=bool), rows.rows[0], held, deadline), bound
     if rows.groups > MANY_CONTEXTS * n:
         return _law_for_many(rows, bound, held, deadline)
     best = everything(n)
     for member, mass in _proposals(rows, bound, deadline):
-        best = min(best, _realised(rows, member, mass, held, deadline), key=Law.cost)
+        best = min(best, _realise(rows, member, mass, held, deadline), key=Law.cost)
         if best.cost() <= bound * (1 + NEAR):
             return best, bound
     if not _is_searchable(rows) or (n > FEW and best.cost() <= bound * (1 + ENOUGH)):
         return best, bound
-    return _searched(rows, rows, best, held, deadline)
+    return _search(rows, rows, best, held, deadline)
 
 
 def _law_for_many(rows: RowTable, bound: float, held: int, deadline: float) -> tuple[Law, float]:
@@ -70,16 +70,16 @@ def _law_for_many(rows: RowTable, bound: float, held: int, deadline: float) -> t
     def attempts() -> Iterator[tuple[Law, float]]:
         """Laws and proved bounds, the quickest first."""
         if peelable and rows.n <= SEVERAL:
-            start = _realised(extremes, *_combed(extremes, *COMBS, deadline), held, deadline)
-            yield _searched(rows, extremes, start, held, deadline)
+            start = _realise(extremes, *_comb(extremes, *COMBS, deadline), held, deadline)
+            yield _search(rows, extremes, start, held, deadline)
         for proposal in _proposals(rows, bound, deadline):
-            yield _realised(rows, *proposal, held, deadline), bound
+            yield _realise(rows, *proposal, held, deadline), bound
         if peelable and rows.n > SEVERAL:
-            yield _searched(rows, extremes, best, held, deadline)
+            yield _search(rows, extremes, best, held, deadline)
         if not peelable:
-            yield _realised(rows, *_combed(rows, *MORE_COMBS, deadline), held, deadline), bound
+            yield _realise(rows, *_comb(rows, *MORE_COMBS, deadline), held, deadline), bound
         if _is_searchable(rows):
-            yield _searched(rows, rows, best, held, deadline)
+            yield _search(rows, rows, best, held, deadline)
 
     for law, proved in attempts():
         best, bound = min(best, law, key=Law.cost), max(bound, proved)
@@ -93,7 +93,7 @@ def _is_searchable(rows: RowTable) -> bool:
     return rows.n <= MANY and rows.relative_error <= NEAR
 
 
-def _searched(rows: RowTable, core: RowTable, start: Law, held: int, deadline: float) -> tuple[Law, float]:
+def _search(rows: RowTable, core: RowTable, start: Law, held: int, deadline: float) -> tuple[Law, float]:
     """What a search for the optimum of some of the rows finds from a law of theirs, repaired for all; and a bound."""
     search = Search(core, NEAR if rows.n <= FEW else GAP if core is rows else ENOUGH, start)
     for _ in range(ROUNDS):
@@ -103,7 +103,7 @@ def _searched(rows: RowTable, core: RowTable, start: Law, held: int, deadline: f
         search.round(inf)
     found = search.best
     if found is not start or core is not rows:
-        found = _realised(rows, found.member, found.mass / found.total, held, deadline)
+        found = _realise(rows, found.member, found.mass / found.total, held, deadline)
     return found, search.certificate.bound
 
 
@@ -115,14 +115,14 @@ def _proposals(rows: RowTable, bound: float, deadline: float) -> Iterator[tuple[
     extremes = _extremes(rows)
     peelable = extremes.groups <= PEELED_ROWS
     if not peelable or 4 * extremes.groups > 3 * rows.n:
-        first = _combed(rows, *COMBS, deadline)
+        first = _comb(rows, *COMBS, deadline)
         if not peelable or _shortfall(rows, *first, deadline) <= NEAR * bound:
             yield first
     if peelable:
         member, mass, rest = peel(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
         if len(rest):
             left = rest.sum(axis=1, keepdims=True)
-            combs, masses = _combed(RowTable(rest / left, rest > 0), *COMBS_OF_REST, deadline)
+            combs, masses = _comb(RowTable(rest / left, rest > 0), *COMBS_OF_REST, deadline)
             member, mass = np.concatenate([member, combs]), np.concatenate([mass, float(left.max()) * masses])
         yield member, mass
 
@@ -152,7 +152,7 @@ def _shortfall(rows: RowTable, member: Member, mass: Floats, deadline: float) ->
     return sum(repair.shortfall(row) for row in rows.rows) / DENOMINATOR
 
 
-def _combed(rows: RowTable, least: int, most: int, deadline: float) -> tuple[Member, Floats]:
+def _comb(rows: RowTable, least: int, most: int, deadline: float) -> tuple[Member, Floats]:
     """Combs of what the rows do not share, and queries of one source for what all rows share."""
     common = rows.rows.min(axis=0)
     left = 1 - float(common.sum())
@@ -162,7 +162,7 @@ def _combed(rows: RowTable, least: int, most: int, deadline: float) -> tuple[Mem
     return np.concatenate([np.eye(rows.n, dtype=bool), member]), np.concatenate([common, left * mass])
 
 
-def _realised(rows: RowTable, member: Member, mass: Floats, held: int, deadline: float) -> Law:
+def _realise(rows: RowTable, member: Member, mass: Floats, held: int, deadline: float) -> Law:
     """The repaired law, with the units that are held out."""
     repair = Repair(quantise(member, mass, DENOMINATOR - rows.n - held), deadline)
     repair.fix_all(rows.rows)

@@ -166,7 +166,7 @@ class PastState:
         """The state after `query`: update beliefs, add contexts of sensitive requests, merge nearly equal contexts."""
         if not self.same(step.state) or (step.contexts and step.encoders is None):
             raise PlanError("the step was prepared for another state, or without encoders")
-        moved = self._moved(step, step.index(query))
+        moved = self._move(step, step.index(query))
         can_come = (self.chain.moves[self.possible.any(axis=0)] > 0).any(axis=0)
         joining = np.flatnonzero(can_come & ~self.open_sources[self.chain.last])
         points = np.eye(len(self.chain.P))[joining]
@@ -183,7 +183,7 @@ class PastState:
             tuple(map(int, place)), tuple(map(int, joined)),
         )  # fmt: skip
 
-    def _moved(self, step: Step, index: int) -> Contexts:
+    def _move(self, step: Step, index: int) -> Contexts:
         """The beliefs after the set `index` of the law if the request was open; `place` has the live contexts."""
         live, size = list(self.live), len(self.chain.P)
         beliefs, possible, spreads = np.zeros((len(live), size)), np.zeros((len(live), size), bool), np.empty(0)

@@ -45,7 +45,7 @@ from typing import Any
 from onoff.errors import OnoffError, PlanError
 from onoff.files import cache_directory, path_of, read_regular, write_atomically
 from onoff.model.chain import Chain
-from onoff.model.chainfile import keep, kept
+from onoff.model.chainfile import keep, load_kept
 from onoff.model.posterior import Posterior
 from onoff.plans.plan import Plan, check_lag
 from onoff.plans.race import RacePlan
@@ -145,7 +145,7 @@ def _chain(data: dict[str, Any], file: Path, known: Chain | None) -> Chain:
         raise PlanError("what names its chain is no fingerprint; make the plan anew")
     if known is not None and known.fingerprint == fingerprint:
         return known
-    return kept(file.parent, fingerprint)
+    return load_kept(file.parent, fingerprint)
 
 
 def _plan(data: dict[str, Any], chain: Chain, sealed: bool) -> Plan:

@@ -126,7 +126,7 @@ class Planner:
 
     def _all_at_hand(self, lag: int) -> bool:
         """True if a process in the background would find no work."""
-        lags, reach = self.store.noted()
+        lags, reach = self.store.read_note()
         needed = [each for each in lags if each <= lag]
         return reach >= lag and all(each in self._loaded and is_final(self._loaded[each]) for each in needed)
 
@@ -218,7 +218,7 @@ def compute(store: PlanStore, reach: int) -> None:
     lags = [lag for lag in lags if bound(lag)]
     first = [max(lag for lag in lags if lag <= step) for step in steps]
     for lag in dict.fromkeys([*first, *lags]):
-        if not (lag in store.lags() and _finished(store, lag)):
+        if not (lag in store.lags() and _is_finished(store, lag)):
             if POLISH_FROM <= store.chain.n <= OPTIMAL_LIMIT:
                 store.save(plan(store.chain, lag, "comb"))
             seconds = POLISH_SECONDS if store.chain.n <= OPTIMAL_LIMIT else COMB_SECONDS
@@ -234,7 +234,7 @@ def _bound(chain: Chain, lag: int) -> float:
         return 0.0
 
 
-def _finished(store: PlanStore, lag: int) -> bool:
+def _is_finished(store: PlanStore, lag: int) -> bool:
     try:
         return is_final(store.load(lag))
     except PlanError:

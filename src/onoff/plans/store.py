@@ -22,7 +22,7 @@ from pathlib import Path
 from onoff.errors import ChainError, PlanError
 from onoff.files import cache_directory, read_json, reason, write_atomically
 from onoff.model.chain import Chain, check_chain
-from onoff.model.chainfile import keep, kept
+from onoff.model.chainfile import keep, load_kept
 from onoff.plans import file as planfile
 from onoff.plans.plan import Plan
 from onoff.types import is_whole
@@ -57,7 +57,7 @@ class PlanStore:
         """Open the store in exactly this directory."""
         for file in directory.glob("*.chain"):
             if _name(file.stem) == directory.name:
-                return cls(kept(directory, file.stem), directory.parent)
+                return cls(load_kept(directory, file.stem), directory.parent)
         raise PlanError(f"{directory}: its name does not fit the chain in it; was it renamed?")
 
     def path(self, lag: int) -> Path:
@@ -100,7 +100,7 @@ class PlanStore:
         """Note that up to the lag `reach` only plans of these lags are worth making."""
         write_atomically(self.directory / "grid.json", json.dumps({"lags": lags, "reach": reach}).encode())
 
-    def noted(self) -> tuple[list[int], int]:
+    def read_note(self) -> tuple[list[int], int]:
         """Read the last note: no lags and reach 0 if none."""
         with suppress(PlanError, TypeError, KeyError):
             data = read_json(self.directory / "grid.json", PlanError)

@@ -83,6 +83,6 @@ def tables() -> tuple[str, ...]:
     return tuple(name for name, scheme in SCHEMES.items() if scheme.kind == "table")
 
 
-def listed(*names: str) -> str:
+def list_names(*names: str) -> str:
     """Join names for help and errors: "a, b or c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -71,12 +71,12 @@ def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE) -> La
     first = first_orders(rows)
     most = min(ORDERS[1], 2 * first)
     member, mass = mix_combs(rows, seen.hard, first, most, min(ENOUGH, price / 6), deadline)
-    short = float(_violated(member, mass, seen.hard[:HARD], deadline)[1].sum()) / outer
+    short = float(_find_violated(member, mass, seen.hard[:HARD], deadline)[1].sum()) / outer
     law = realise(rows, member, mass, seen, deadline) if short <= FAR else None
     if law is not None and law.cost() <= (1 + NEAR) * outer:
         return law
     try:
-        other = _exchanged(rows, seen, deadline)
+        other = _exchange(rows, seen, deadline)
     except TimeoutError:
         if law is None:
             raise
@@ -84,7 +84,7 @@ def comb_law(rows: Rows, deadline: float = math.inf, price: float = PRICE) -> La
     return other if law is None or other.cost() < law.cost() else law
 
 
-def _exchanged(rows: Rows, seen: Survey, deadline: float) -> Law:
+def _exchange(rows: Rows, seen: Survey, deadline: float) -> Law:
     """Choose the cheapest of a few laws, each made for the contexts in which earlier laws fell short.
 
     Where many contexts fall short and sets are large, repair is long, and waits for the last round.
@@ -168,7 +168,7 @@ def mix_combs(
         mixture = merge_sets(member, mass / len(combs))
         if wanted >= most:
             return mixture
-        cuts, short = _violated(*mixture, hard[:HARD], deadline)
+        cuts, short = _find_violated(*mixture, hard[:HARD], deadline)
         if short.sum() <= enough * rows.peaks.sum():
             return mixture
         rivals.learn(cuts)
@@ -184,7 +184,7 @@ def comb(lengths: Floats, order: NDArray[np.intp]) -> tuple[Member, Floats]:
     return member, mass
 
 
-def _violated(member: Member, mass: Floats, hard: Floats, deadline: float) -> tuple[Member, Floats]:
+def _find_violated(member: Member, mass: Floats, hard: Floats, deadline: float) -> tuple[Member, Floats]:
     """Find cuts C with Pr[Q meets C] < p(C | u) in the hard contexts (rows), and their gaps."""
     law = quantise(member, mass, DENOMINATOR)
     network = Network(law)

@@ -136,7 +136,7 @@ class LawEncoder:
         network = self._network
         with self._lock:
             network.ship(supplies(row, self._flowing.total))
-            units, unfilled = network.edges(), self._flowing.mass - network.filled()
+            units, unfilled = network.edges(), self._flowing.mass - network.units_received()
             source_of, set_of = network.source_of, network.set_of
         used, left = np.flatnonzero(units), np.flatnonzero(unfilled)
         takers = self.law.member[left] & possible

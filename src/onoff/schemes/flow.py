@@ -70,13 +70,13 @@ class Network:
         """Source of each edge."""
         return np.concatenate([self._part.sources[self._part.source_of], np.flatnonzero(self._kept)])
 
-    def shipped(self) -> Units:
+    def units_sent(self) -> Units:
         """Units sent by each source."""
         units = self._kept.copy()
         units[self._part.sources] += self._part.flows(self._part.supply_arcs)
         return units
 
-    def filled(self) -> Units:
+    def units_received(self) -> Units:
         """Units received by each set."""
         units = self._part.flows(self._part.mass_arcs)
         kept = self._kept > 0
@@ -161,9 +161,9 @@ class Repair:
         """Make the law realise the row, and return True if it had to change."""
         if not self.shortfall(row):
             return False
-        missing = supplies(row, self.law.total) - self._network.shipped()
-        spare = self.law.mass - self._network.filled()
-        sources, sets, units = _paired(missing, spare)
+        missing = supplies(row, self.law.total) - self._network.units_sent()
+        spare = self.law.mass - self._network.units_received()
+        sources, sets, units = _pair(missing, spare)
         larger = self.law.member[sets]
         larger[np.arange(len(sets)), sources] = True
         left = self.law.mass.copy()
@@ -185,7 +185,7 @@ class Repair:
             self.fix(rows[i])
 
 
-def _paired(missing: Units, spare: Units) -> tuple[Units, Units, Units]:
+def _pair(missing: Units, spare: Units) -> tuple[Units, Units, Units]:
     """Pair sources and sets, with units for each pair: all that is missing goes into spare mass.
 
     Sources and sets are laid side by side, largest first; pairs are overlaps, so there are few.

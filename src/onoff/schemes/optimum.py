@@ -161,7 +161,7 @@ class Search:
         self.sets = self._first_sets(start)
         singles = np.eye(n, dtype=bool)
         self.cuts = np.concatenate([singles, novel(~singles, singles)])  # singletons first: never dropped
-        self.need = self._reached(self.cuts)
+        self.need = self._reach(self.cuts)
         self.idle = np.zeros(len(self.cuts))
         self.dropped: set[bytes] = set()
         self.tolerance = 1e-4
@@ -237,7 +237,7 @@ class Search:
         keep = np.array([i < self.n or key in self.dropped for i, key in enumerate(names)]) | (self.idle < PATIENCE)
         self.dropped.update(key for key, kept in zip(names, keep, strict=True) if not kept)
         self.cuts = np.concatenate([self.cuts[keep], scan.cuts])
-        self.need = np.concatenate([self.need[keep], self._reached(scan.cuts)])
+        self.need = np.concatenate([self.need[keep], self._reach(scan.cuts)])
         self.idle = np.concatenate([self.idle[keep], np.zeros(len(scan.cuts))])
         self.sets = np.concatenate([more, self.sets])
 
@@ -256,7 +256,7 @@ class Search:
             member[missing, self.rng.choice(np.flatnonzero(support), len(missing))] = True
         return np.concatenate([novel(member, full), full])
 
-    def _reached(self, cuts: Member) -> Floats:
+    def _reach(self, cuts: Member) -> Floats:
         """Compute pi(C) = max_u p(C | u)."""
         return np.asarray(times(self.rows, cuts.T.astype(np.float64)).max(axis=0), dtype=np.float64)
 

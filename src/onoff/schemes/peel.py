@@ -70,7 +70,7 @@ class _Peel:
         """Peel one image and its mass."""
         column = self.column
         laxity = [self.left - sum([column[x][u] for x in homes]) for u, homes in enumerate(self.homes)]
-        image, taken = self._taken(laxity)
+        image, taken = self._choose(laxity)
         delta = self.left
         for i, x in enumerate(image):
             masses = column[x]
@@ -91,7 +91,7 @@ class _Peel:
         self.left -= delta
         return image, delta
 
-    def _taken(self, laxity: list[float]) -> tuple[list[int], list[int]]:
+    def _choose(self, laxity: list[float]) -> tuple[list[int], list[int]]:
         """Choose the sources in use, and one of them by context."""
         free = (1 << len(self.contexts)) - 1
         image: list[int] = []

@@ -103,7 +103,7 @@ def _changes(member: Mask, mass: Floats) -> _Sets:
     return _Sets(mass, ends.astype(np.uint64), source.astype(np.uint64), np.concatenate(signs), anew, entries, error)
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile the function into its callers: only there the compiler sees that no two arrays overlap."""
     try:
         made = njit(function, cache=True, error_model="numpy", inline="always")
@@ -113,7 +113,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return result
 
 
-@_compiled
+@_compile
 def _scale(sets, rows, start, slack, width, rounds, passed, factors):  # type: ignore[no-untyped-def]
     """Scale all rows in `width` lanes. Fill `passed` and `factors`.
 
@@ -147,7 +147,7 @@ def _scale(sets, rows, start, slack, width, rounds, passed, factors):  # type: i
             index = lanes.row[w]
             if index < 0:
                 continue
-            sure = most[w] * (1 - 0.9 * slack) <= 1 and _certified(sets, lanes, w, slack)
+            sure = most[w] * (1 - 0.9 * slack) <= 1 and _certify(sets, lanes, w, slack)
             if sure or lanes.step[w] >= rounds:
                 passed[index], lanes.row[w] = sure, -1
                 factors[index] = lanes.v[:, w]
@@ -155,7 +155,7 @@ def _scale(sets, rows, start, slack, width, rounds, passed, factors):  # type: i
         _move(lanes)
 
 
-@_compiled
+@_compile
 def _begin(lanes, w, row, rows, start):  # type: ignore[no-untyped-def]
     """Start a lane with a row. Clear all of the previous row, which may have ended as NaN."""
     lanes.row[w], lanes.step[w] = row, 0
@@ -164,7 +164,7 @@ def _begin(lanes, w, row, rows, start):  # type: ignore[no-untyped-def]
     lanes.before[:, w] = start
 
 
-@_compiled
+@_compile
 def _fill_sets(sets, lanes):  # type: ignore[no-untyped-def]
     """Set a_x = p_x v_x and b_q = mass(q) / sum_{x in q} a_x, and keep the least of these sums."""
     width = len(lanes.rho)
@@ -188,7 +188,7 @@ def _fill_sets(sets, lanes):  # type: ignore[no-untyped-def]
             least[w] = min(least[w], run[w])
 
 
-@_compiled
+@_compile
 def _fill_sources(sets, lanes):  # type: ignore[no-untyped-def]
     """Set T_x = sum_{q : x in q} b_q and the total of b, which is not finite if any b_q is not."""
     width = len(lanes.rho)
@@ -208,7 +208,7 @@ def _fill_sources(sets, lanes):  # type: ignore[no-untyped-def]
             run[:] = 0.0
 
 
-@_compiled
+@_compile
 def _most_sent(lanes):  # type: ignore[no-untyped-def]
     """Find the largest share of its supply that a source sends, by lane."""
     width = len(lanes.rho)
@@ -219,8 +219,8 @@ def _most_sent(lanes):  # type: ignore[no-untyped-def]
     return most
 
 
-@_compiled
-def _certified(sets, lanes, w, slack):  # type: ignore[no-untyped-def]
+@_compile
+def _certify(sets, lanes, w, slack):  # type: ignore[no-untyped-def]
     """True if a lane's certificate holds with all errors: sets may get less, sources may send more."""
     least, total, entries = lanes.least[w], lanes.total[w], sets.entries
     if not (least > 0 and total < np.inf):
@@ -238,10 +238,10 @@ def _certified(sets, lanes, w, slack):  # type: ignore[no-untyped-def]
     return True
 
 
-_chebyshev = _compiled(chebyshev)
+_chebyshev = _compile(chebyshev)
 
 
-@_compiled
+@_compile
 def _move(lanes):  # type: ignore[no-untyped-def]
     """Take a step of Chebyshev's semi-iteration in every lane that has work: first of theta FAST, later of SLOW."""
     width = len(lanes.rho)

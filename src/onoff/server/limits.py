@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from onoff.errors import OnoffError, StoreError, WireError
-from onoff.files import told
+from onoff.files import error_sentence
 
 CONNECTIONS = 4096  # of each process
 REQUEST_SECONDS = 10.0  # in which a request must arrive, with its body
@@ -310,7 +310,7 @@ class Problem(Exception):
 
 def unavailable(error: StoreError | OSError, reason: str = "store-unavailable") -> Problem:
     """503: the same request may succeed in a moment. The cause is for the operator's log, not for strangers."""
-    log.warning("%s: %s", reason, told(error) if isinstance(error, OSError) else error)
+    log.warning("%s: %s", reason, error_sentence(error) if isinstance(error, OSError) else error)
     detail = "The messages cannot be reached or kept at the moment; try again in a while."
     return Problem(503, reason, detail, {"Retry-After": "1"})
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onoff.errors import OnoffError
-from onoff.files import append_line, told
+from onoff.files import append_line, error_sentence
 from onoff.wire import QueryMessage
 
 _HEAD = b'{"'  # how a line of a transcript begins
@@ -46,7 +46,7 @@ class Transcript:
             append_line(self._file, line, head=_HEAD, sync=False)
         except OSError as error:
             error.filename = str(self._file)
-            raise OnoffError(f"the transcript cannot be written: {told(error)}") from error
+            raise OnoffError(f"the transcript cannot be written: {error_sentence(error)}") from error
 
 
 def _encode(line: dict[str, object]) -> bytes:

@@ -20,7 +20,7 @@ from onoff.apps.cli import audit, costs, fit, plan, read, serve, setup, status, 
 from onoff.apps.cli.options import App, Quiet, Verbose
 from onoff.apps.cli.output import detail, start_log
 from onoff.errors import STOPPED, USAGE, OnoffError
-from onoff.files import told
+from onoff.files import error_sentence
 from onoff.text import LONG, plain
 
 app = App(
@@ -91,7 +91,7 @@ def _run() -> int:
     except OnoffError as error:
         return _fail(str(error), error.exit_code)
     except OSError as error:
-        return _fail(told(error), USAGE)
+        return _fail(error_sentence(error), USAGE)
     except typer.Abort:
         return STOPPED
     finally:

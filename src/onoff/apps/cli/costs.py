@@ -15,7 +15,7 @@ from onoff.apps.cli.options import PLAN, AsJson, Dask, Jobs, parse_lags, parse_s
 from onoff.apps.cli.output import note, print_json, print_table
 from onoff.apps.terminal import interrupt_on_signals, progress
 from onoff.errors import FOUND, OnoffError
-from onoff.schemes import AUTO, SCHEMES, listed
+from onoff.schemes import AUTO, SCHEMES, list_names
 
 if TYPE_CHECKING:
     from onoff.apps.costs import Cost, Costs
@@ -37,7 +37,7 @@ def costs(
     ] = None,
     scheme: Annotated[
         list[str] | None,
-        typer.Option(help=f"With --promise both: {listed(AUTO, *SCHEMES)}; once for each."),
+        typer.Option(help=f"With --promise both: {list_names(AUTO, *SCHEMES)}; once for each."),
     ] = None,
     sensitive: Annotated[
         str | None, typer.Option(metavar="A,B", help="With the promise past: sources that are always hidden.")

@@ -136,11 +136,11 @@ def parse_gap(text: str) -> float:
 
 def _read_chain(file: Path) -> dict[str, Any] | None:
     """Read names and matrix of a chain file, whatever its rows sum to; None if the file is a log."""
-    from onoff.files import reading
+    from onoff.files import explain_reading
     from onoff.model.chainfile import FORMAT, read
 
     suffix = file.suffix.lower()
-    with reading(file, LogError), file.open("rb") as stream:
+    with explain_reading(file, LogError), file.open("rb") as stream:
         if suffix in (".json", ".chain") and f'"{FORMAT}"'.encode() in stream.read(HEAD):
             return read(file)
         columns = stream.readline().count(b",") + 1

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from onoff import errors
-from onoff.files import told
+from onoff.files import error_sentence
 from onoff.text import LONG, plain
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def size(number: float) -> str:
     return exact
 
 
-def counted(number: int, what: str, many: str | None = None) -> str:
+def amount(number: int, what: str, many: str | None = None) -> str:
     """Write a number with its noun: "1 request"."""
     return f"{number:,} {what if number == 1 else many or what + 's'}"
 
@@ -136,7 +136,7 @@ def advise(client: Client, advice: str | None = None) -> Iterator[None]:
         wanted = _find_pending(client, error)
         if wanted is None:
             raise
-        found = error if isinstance(error, errors.OnoffError) else errors.OnoffError(told(error))
+        found = error if isinstance(error, errors.OnoffError) else errors.OnoffError(error_sentence(error))
         later = "once the server takes it, " if isinstance(error, errors.RefusedByServer) else ""
         found.advice = f"The request for {wanted!r} stays pending: {later}{advice or resume}."
         raise found from None

@@ -15,7 +15,7 @@ from onoff.apps.cli.output import note, percent, print_json, print_table
 from onoff.apps.terminal import interrupt_on_signals, progress
 from onoff.errors import ClusterError, PlanError
 from onoff.extras import need
-from onoff.schemes import AUTO, SCHEMES, listed
+from onoff.schemes import AUTO, SCHEMES, list_names
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -33,7 +33,7 @@ def plan(
         Path | None, typer.Option(metavar="DIR", help="Where plans are kept (~/.cache/onoff, as for clients).")
     ] = None,
     lags: Annotated[str, typer.Option(help="Steps since privacy was last ON: 3, or 1-50, or 1,2,5.")] = "1-10",
-    scheme: Annotated[str, typer.Option(help=f"{listed(AUTO, *SCHEMES)}.")] = AUTO,
+    scheme: Annotated[str, typer.Option(help=f"{list_names(AUTO, *SCHEMES)}.")] = AUTO,
     gap: Annotated[float, typer.Option(help="How far above the proved bound is near enough.")] = 1e-6,
     time_limit: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time for each lag.")] = None,
     jobs: Jobs = None,

@@ -17,8 +17,8 @@ import typer
 
 from onoff import errors
 from onoff.apps.cli import options
-from onoff.apps.cli.output import advise, command_for, counted, detail, note, note_new, note_planner, print_json, size
-from onoff.files import check_file, told, write_atomically
+from onoff.apps.cli.output import advise, amount, command_for, detail, note, note_new, note_planner, print_json, size
+from onoff.files import check_file, error_sentence, write_atomically
 from onoff.text import plain_text
 
 if TYPE_CHECKING:
@@ -331,7 +331,7 @@ def _deliver(
         raise  # who reads has enough
     except OSError as error:
         again = command_for("onoff resume --last", client.path)
-        words = f"{told(error)}. The request was made and is finished: {again} writes its message again"
+        words = f"{error_sentence(error)}. The request was made and is finished: {again} writes its message again"
         raise errors.OnoffError(words) from error
 
 
@@ -365,8 +365,8 @@ def log_step(row: Step, names: Sequence[str]) -> None:
     from onoff.types import PlanName
 
     shown = ", ".join(names[x] for x in row.query[:MOST_NAMED]) + (", ..." if len(row.query) > MOST_NAMED else "")
-    status = "ON" if row.private else f"OFF, {counted(row.lag, 'step')} after ON"
-    detail(f"step {row.step} ({status}): asked for {counted(len(row.query), 'source')}: {shown}")
+    status = "ON" if row.private else f"OFF, {amount(row.lag, 'step')} after ON"
+    detail(f"step {row.step} ({status}): asked for {amount(len(row.query), 'source')}: {shown}")
     took = "" if row.bytes is None else f"; {size(row.bytes)} received"
     tried = "" if row.attempts == 1 else f" in {row.attempts} attempts"
     made = PlanName.parse(row.plan)

@@ -30,7 +30,7 @@ from onoff.apps.cli.options import (
     parse_sources,
     parse_switch,
 )  # fmt: skip
-from onoff.apps.cli.output import counted, note, note_new, print_json
+from onoff.apps.cli.output import amount, note, note_new, print_json
 from onoff.errors import CatalogueError, JournalLocked, OnoffError
 from onoff.files import make_directory, write_atomically
 
@@ -107,7 +107,7 @@ def setup(
     """
     import asyncio
 
-    from onoff.apps.setup import Setup, default_directory, locked
+    from onoff.apps.setup import Setup, default_directory, lock_journals
     from onoff.client.feeds import FoundUrls
     from onoff.client.status import chain_of
 
@@ -122,12 +122,12 @@ def setup(
     if feeds is not None and (add or remove):
         raise OnoffError("--add and --remove change the list that is set up: leave LIST out")
     given = None if chain is None else chain_of(chain)
-    with locked(place):
+    with lock_journals(place):
         if feeds is None:
             old, found = _change(place, add or [], remove or [])
         else:
             old, found = _new(place, feeds, strict, force, token)
-        made, noted = old.changed(found.sources, remove or (), given, promise, parse_sources(sensitive))
+        made, noted = old.change(found.sources, remove or (), given, promise, parse_sources(sensitive))
         made = replace(made, port=port or made.port)
         asyncio.run(made.begin(noted, token))
     if feeds is None:
@@ -150,7 +150,7 @@ def _change(place: Path, add: list[str], remove: list[str]) -> tuple[Setup, Foun
 def _new(place: Path, feeds: str, strict: bool, force: bool, token: str | None) -> tuple[Setup, FoundUrls]:
     """Make a set-up of a list, and look at its URLs."""
     from onoff.apps.setup import Setup, has_setup, next_number
-    from onoff.client.feeds import FoundUrls, listed
+    from onoff.client.feeds import FoundUrls, list_feeds
 
     if has_setup(place) and not force:
         raise OnoffError(
@@ -159,7 +159,7 @@ def _new(place: Path, feeds: str, strict: bool, force: bool, token: str | None) 
         )
     if feeds.startswith(("http://", "https://")):
         return Setup(place, _names(feeds, token), feeds, number=next_number(place)), FoundUrls({}, {}, ())
-    found = _ask(listed(feeds), {}, strict)
+    found = _ask(list_feeds(feeds), {}, strict)
     return Setup(place, found.sources, number=next_number(place)), found
 
 
@@ -174,7 +174,7 @@ def _ask(entries: Sequence[Entry], known: Mapping[str, Source], strict: bool) ->
     for problem in found.left_out:
         note(f"left out: {problem}")
     if found.left_out and strict:
-        raise CatalogueError(f"{counted(len(found.left_out), 'URL')} cannot be used. Nothing was written")
+        raise CatalogueError(f"{amount(len(found.left_out), 'URL')} cannot be used. Nothing was written")
     if len(known) + len(found.sources) < 2:
         raise CatalogueError("fewer than 2 sources are left, and nothing can be hidden among them. Nothing was written")
     return found
@@ -212,7 +212,7 @@ def _print(made: Setup, found: FoundUrls, service: bool, as_json: bool) -> None:
         return
     for name, url in found.redirected.items():
         note(f"{name}: {url} leads to {made.sources[name].url}")
-    said = f"{counted(len(made.sources), 'source')}."
+    said = f"{amount(len(made.sources), 'source')}."
     if made.sensitive and made.promise == "all":
         said += (
             f" Everything is asked for, which hides {', '.join(made.sensitive)}, too, until `onoff setup --chain FILE`."
@@ -228,11 +228,11 @@ def _write_service(options: list[str]) -> None:
     make_directory(file.parent)
     program = shutil.which(sys.argv[0]) or shutil.which("onoff") or sys.argv[0]  # the second for `python -m onoff`
     words = [os.path.abspath(program), "proxy", *options]
-    write_atomically(file, SERVICE.format(command=" ".join(map(_quoted, words))).encode())
+    write_atomically(file, SERVICE.format(command=" ".join(map(_quote, words))).encode())
     note(f"{file}: written")
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     """Quote a word for systemd: marks are doubled, or come after a backslash."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{word}"'

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onoff.apps.cli.options import READ, AsJson, Plans
-from onoff.apps.cli.output import command_for, counted, percent, print_json, print_table, size
+from onoff.apps.cli.output import amount, command_for, percent, print_json, print_table, size
 from onoff.text import plain
 
 if TYPE_CHECKING:
@@ -114,14 +114,14 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
     print(f"steps finished: {state.step}")
     after = state.answered  # the next request is made in this state
     if state.pending is not None:
-        held = counted(len(state.pending.query), "source")
+        held = amount(len(state.pending.query), "source")
         print(f"PENDING: {names[state.pending.request]!r} was asked for, in a set of {held}, and is not answered yet")
         resume = command_for("onoff resume", journal or default_journal())
         print(f"{resume} sends the same set again. What follows counts it as answered, except the totals")
     if found.habits is not None and found.habits.stage in ("learn", "all"):
         pass
     elif after.last is None:
-        left = counted(after.unsettled + 1, "request")
+        left = amount(after.unsettled + 1, "request")
         print(f"the first requests of a journal ask for everything, whatever is said: {left} to go")
     else:
         print(f"steps since privacy was last ON: {after.lag}")
@@ -181,6 +181,6 @@ def print_totals(totals: Totals, chain: Chain, promise: str = "both") -> None:
         rows.append(("outer bound: no scheme needs less on average", least))
     decimals = 1 if rows[0][1] < 10_000 else 0
     shown = [(name, f"{number:,.{decimals}f}", f"{number / max(1, steps):.3f}") for name, number in rows]
-    title = f"{counted(steps, 'request')}, privacy ON for {totals.private}: messages asked for"
+    title = f"{amount(steps, 'request')}, privacy ON for {totals.private}: messages asked for"
     print_table(title, ("", "in all", "per request"), shown)
-    print(f"{size(totals.bytes)} received, {counted(totals.attempts - steps, 'retry', 'retries')}")
+    print(f"{size(totals.bytes)} received, {amount(totals.attempts - steps, 'retry', 'retries')}")

@@ -117,7 +117,7 @@ class DemoSession(ABC):
         """True if the first request of the queue can be made."""
         return bool(self.queue)
 
-    def _following(self) -> str | None:
+    def _next_source(self) -> str | None:
         """Find the queue's second source, if the promise needs it."""
         return None
 
@@ -189,7 +189,7 @@ class DemoSession(ABC):
             async with self.turn:
                 self.asks = True
                 wish = self.queue[0]
-                await self.client.get(wish.source, self._following(), wish.private)
+                await self.client.get(wish.source, self._next_source(), wish.private)
                 self.queue.popleft()
                 self.asks = False
                 self.steps = self.timeline.read()
@@ -293,7 +293,7 @@ class BothSession(DemoSession):
     def _is_due(self) -> bool:
         return len(self.queue) > 1 or (bool(self.queue) and self.queue[0].alone)
 
-    def _following(self) -> str | None:
+    def _next_source(self) -> str | None:
         return self.queue[1].source if len(self.queue) > 1 else None
 
 

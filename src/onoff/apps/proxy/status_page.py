@@ -41,7 +41,7 @@ def render(queue: RequestQueue, found: Account, linked: Collection[str], token: 
     parts = [
         _switch(queue, habits, token),
         _promise(found, sensitive),
-        _section("left", "What the servers learned", "<ul>", *_learned(found, len(names)), "</ul>"),
+        _section("left", "What the servers learned", "<ul>", *_describe_leak(found, len(names)), "</ul>"),
         _section("right", "What it costs", *_costs(queue, found)),
         _habits(queue, habits),
         _section("", "Last error", f"<p>{_safe(queue.trouble)}</p>") if queue.trouble else "",
@@ -98,7 +98,7 @@ def _promise(found: Account, sensitive: list[str]) -> str:
     return _section("right", f"Promise <small>{found.promise}</small>", said)
 
 
-def _learned(found: Account, n: int) -> list[str]:
+def _describe_leak(found: Account, n: int) -> list[str]:
     """State what the queries of all steps tell."""
     totals = found.totals
     partly = totals.steps - totals.private - totals.single

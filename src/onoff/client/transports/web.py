@@ -49,7 +49,7 @@ from onoff.client.transports.http import (
 )
 from onoff.client.transports.origins import Origins, moment
 from onoff.errors import CatalogueError, OnoffError, Unavailable
-from onoff.files import path_of, told
+from onoff.files import error_sentence, path_of
 from onoff.text import plain
 from onoff.types import is_whole
 
@@ -83,7 +83,7 @@ class HttpTransport:
         backoff: float = 0.2,
         agent: str | None = None,
     ) -> None:
-        self._sources = _checked(sources)
+        self._sources = _check_urls(sources)
         for limit in (body_limit, answer_limit):
             if not is_whole(limit, 1):
                 raise OnoffError(f"a limit is a whole number of bytes above 0, not {limit!r}")
@@ -102,7 +102,7 @@ class HttpTransport:
         try:
             data = json.loads(path_of(file, "the file of URLs", CatalogueError).read_text(encoding="utf-8"))
         except OSError as error:
-            raise CatalogueError(told(error)) from None
+            raise CatalogueError(error_sentence(error)) from None
         except (ValueError, RecursionError) as error:
             raise CatalogueError(f"{file}: cannot be read as JSON ({plain(str(error))})") from None
         if not isinstance(data, dict) or not all(isinstance(url, str) for url in data.values()):
@@ -213,7 +213,7 @@ class HttpTransport:
             return _failure(resting, f"{origin} wants to be left alone for a while")
         try:
             reply = await self._ask(self._urls[source], limit, held)
-            body = await _decoded(reply, limit)
+            body = await _decode(reply, limit)
         except BrokenAnswer as error:
             return _failure(BROKEN, str(error))
         self._origins.note_rest(origin, reply.status, reply.headers)
@@ -236,17 +236,17 @@ def _failure(status: int, words: str) -> Content:
     return Content(status, f"{words}\n".encode(), content_type="text/plain")
 
 
-async def _decoded(reply: Reply, limit: int) -> bytes:
+async def _decode(reply: Reply, limit: int) -> bytes:
     """The body. Some servers compress it although they are asked not to."""
     coding = reply.headers.get("content-encoding", "identity").strip().lower()
     if coding in ("identity", "") or not reply.body:
         return reply.body
     if coding not in ("gzip", "x-gzip", "deflate"):
         raise BrokenAnswer(f"the server sent a body with the coding {plain(coding, 40)!r}, which was not asked for")
-    return await asyncio.to_thread(_unzipped, reply.body, limit)
+    return await asyncio.to_thread(_unzip, reply.body, limit)
 
 
-def _unzipped(body: bytes, limit: int) -> bytes:
+def _unzip(body: bytes, limit: int) -> bytes:
     """Decompress gzip or zlib. Raises `BrokenAnswer` if the data is not whole."""
     unzip = zlib.decompressobj(zlib.MAX_WBITS | 32)
     try:
@@ -293,7 +293,7 @@ def type_of(headers: httpx.Headers) -> str | None:
     return found if TYPE.fullmatch(found) else None
 
 
-def _checked(sources: object) -> dict[str, str]:
+def _check_urls(sources: object) -> dict[str, str]:
     """{name: URL}. Raises `CatalogueError` if a URL is there twice or cannot be asked for."""
     if not isinstance(sources, Mapping) or not all(isinstance(name, str) for name in sources):
         raise CatalogueError(f"the sources are {short(sources)}: a URL for each name is needed")

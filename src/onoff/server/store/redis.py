@@ -78,11 +78,11 @@ class RedisStore:
         for source, data in messages.items():
             arguments += [source, data]
         with errors_of(self._name):
-            return int(self._checked(self._publish(keys=_KEYS, args=arguments)))
+            return int(self._check(self._publish(keys=_KEYS, args=arguments)))
 
     def changes(self, since: Point = START) -> Changes:
         with errors_of(self._name):
-            found = self._checked(self._changes(keys=_KEYS, args=[self.catalogue.document, since.round, since.mark]))
+            found = self._check(self._changes(keys=_KEYS, args=[self.catalogue.document, since.round, since.mark]))
         number, mark, anew, *rows = found
         messages = {rows[i]: Message(rows[i + 1], rows[i + 2]) for i in range(0, len(rows), 3)}
         return Changes(Point(number, mark), messages, bool(anew))
@@ -113,7 +113,7 @@ class RedisStore:
         except CatalogueError as error:
             raise StoreError(f"{self._name}: damaged: {error}") from error
 
-    def _checked(self, answer: Any) -> Any:
+    def _check(self, answer: Any) -> Any:
         if answer is None:
             raise StoreError(
                 f"{self._name}: holds another catalogue than {self.catalogue.fingerprint[:12]}…; "

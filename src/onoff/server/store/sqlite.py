@@ -81,10 +81,10 @@ class SqliteStore:
             rows = database.execute("SELECT * FROM message WHERE round > ?", (0 if anew else since.round,)).fetchall()
             for source, round, checksum, data in rows:
                 if checksum != _checksum(source, round, data):
-                    raise self._damaged(f"the message of source {source}")
+                    raise self._damage_error(f"the message of source {source}")
                 total ^= int.from_bytes(checksum)
             if anew and total:
-                raise self._damaged("a message is missing")
+                raise self._damage_error("a message is missing")
             return Changes(point, {source: Message(round, data) for source, round, _, data in rows}, anew)
 
     def caveat(self) -> str | None:
@@ -123,7 +123,7 @@ class SqliteStore:
             try:
                 self.catalogue = found = Catalogue.parse(bytes(document))  # NULL is no bytes
             except CatalogueError as error:
-                raise self._damaged(f"the catalogue: {error}") from error
+                raise self._damage_error(f"the catalogue: {error}") from error
             if catalogue is not None and found != catalogue:
                 raise StoreError(
                     f"{self._path}: holds the catalogue {found.fingerprint[:12]}… ({found.n} sources of {found.length} "
@@ -136,7 +136,7 @@ class SqliteStore:
         """Read the latest round, and the XOR of all checksums."""
         [(number, total, checksum)] = database.execute("SELECT round, total, checksum FROM state").fetchall()
         if checksum != _checksum(self.catalogue.fingerprint, number, total):
-            raise self._damaged("the number of its last round")
+            raise self._damage_error("the number of its last round")
         return number, int.from_bytes(total)
 
     def _set_state(self, database: sqlite3.Connection, number: int, total: int) -> None:
@@ -159,7 +159,7 @@ class SqliteStore:
                 yield database
             check_same(self._path, self._file)
 
-    def _damaged(self, what: str) -> StoreError:
+    def _damage_error(self, what: str) -> StoreError:
         return StoreError(f"{self._path}: is damaged ({what}): put a backup in its place, or name another file")
 
     @contextmanager
@@ -172,12 +172,12 @@ class SqliteStore:
             yield
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:
-                raise self._damaged(str(error)) from error
+                raise self._damage_error(str(error)) from error
             raise StoreUnavailable(f"{self._path}: {error}") from error
         except sqlite3.Error as error:
             raise StoreError(f"{self._path}: {error}") from error
         except (TypeError, ValueError) as error:  # NULL, or what SQLite quotes and is no text
-            raise self._damaged("a value is not of its type") from error
+            raise self._damage_error("a value is not of its type") from error
 
 
 def _checksum(key: object, number: object, data: bytes) -> bytes:

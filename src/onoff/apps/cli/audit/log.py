@@ -117,7 +117,7 @@ def log(
         habits = None if following is None else {**plain_data(following), "refuted": found.refuted}
         print_json({**_as_dict(found, loaded), "following": habits})
     else:
-        named = tuple(_named(finding, loaded) for finding in found.verdict.findings)
+        named = tuple(_name_sources(finding, loaded) for finding in found.verdict.findings)
         found = replace(found, verdict=replace(found.verdict, findings=named))
         _print(found)
         print(UNTESTED if following is None else following.words())
@@ -175,9 +175,9 @@ def _truth(file: Path | None, chain: Chain) -> tuple[int, ...]:
 
 
 def _lines(file: Path) -> list[str]:
-    from onoff.files import reading
+    from onoff.files import explain_reading
 
-    with reading(file):
+    with explain_reading(file):
         return [line.strip() for line in file.read_text(encoding="utf-8").split("\n")]
 
 
@@ -197,14 +197,14 @@ def _print(found: LogAudit) -> None:
     print("believed: " + "; ".join(verdict.believed))
 
 
-def _named(finding: Finding, chain: Chain) -> Finding:
+def _name_sources(finding: Finding, chain: Chain) -> Finding:
     """Name the sources in a finding's sets, and add its own set."""
-    from onoff.audit.law import shown
+    from onoff.audit.law import show_set
 
     names = {str(x): name for x, name in enumerate(chain.names)}
-    own = "" if finding.query is None else shown(finding.query)
+    own = "" if finding.query is None else show_set(finding.query)
     text = finding.message if own in finding.message else f"{finding.message} {own}"
-    sets = re.sub(r"\{([\d, ]+)\}", lambda found: shown([names.get(x, x) for x in found[1].split(", ")]), text)
+    sets = re.sub(r"\{([\d, ]+)\}", lambda found: show_set([names.get(x, x) for x in found[1].split(", ")]), text)
     return replace(finding, message=sets)
 
 
@@ -246,7 +246,7 @@ def _as_dict(found: LogAudit, chain: Chain) -> dict[str, Any]:
         "word": found.word,
         "passed": found.passed,
         "first_wrong_step": None if first is None else first.step,
-        "first": None if first is None else _named(first, chain).words(),
+        "first": None if first is None else _name_sources(first, chain).words(),
         "not_checked": list(verdict.gaps),
         **plain_data(verdict),
         "attack": shown(found.attack),

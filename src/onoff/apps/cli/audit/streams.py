@@ -13,7 +13,7 @@ import typer
 from onoff.apps.cli.options import AUDIT, AsJson, parse_sources
 from onoff.apps.cli.output import note, print_json, print_table
 from onoff.errors import FOUND, OnoffError
-from onoff.schemes import SCHEMES, listed
+from onoff.schemes import SCHEMES, list_names
 
 if TYPE_CHECKING:
     from onoff.audit.clients import Client
@@ -37,7 +37,7 @@ def streams(
     chain: Annotated[Path, typer.Argument(metavar="CHAIN", help="A chain file, .json or .csv.")],
     statuses: Annotated[str, typer.Option(help="1 where privacy is ON, 0 where it is OFF; the first is 1.")],
     promise: Annotated[str, typer.Option(metavar="both|past", help="Which promise the client makes.")] = "both",
-    scheme: Annotated[list[str] | None, typer.Option(help=f"{listed(*SCHEMES, *LEAKY)}; repeatable.")] = None,
+    scheme: Annotated[list[str] | None, typer.Option(help=f"{list_names(*SCHEMES, *LEAKY)}; repeatable.")] = None,
     plan: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Use this plan instead of making one; repeatable.")
     ] = None,
@@ -77,7 +77,7 @@ def streams(
         loaded.without_memory("the promise `both`")
         given = [Plan.load(file) for file in plan or []]
         lags = sorted(set(lags_of(parsed)) - {0})
-        clients = [_client(name, loaded, lags, given, decoys) for name in _wanted(scheme, given)]
+        clients = [_client(name, loaded, lags, given, decoys) for name in _choose_schemes(scheme, given)]
     found = []
     for client in clients:
         try:
@@ -127,7 +127,7 @@ def _few(n: int, decoys: int | None) -> int:
     return max(1, min(3 if n <= 40 else 1, n - 2)) if decoys is None else decoys
 
 
-def _wanted(schemes: Sequence[str] | None, given: Sequence[Plan]) -> tuple[str, ...]:
+def _choose_schemes(schemes: Sequence[str] | None, given: Sequence[Plan]) -> tuple[str, ...]:
     """Choose the schemes to audit: those named, else those of the given plans, else the usual."""
     default = ("everything", *(found.scheme for found in given), *LEAKY) if given else DEFAULT
     wanted = tuple(dict.fromkeys(schemes or default))
