@@ -5,35 +5,27 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import pairwise
 from math import log2
 from pathlib import Path
 
 import pytest
 
+from exactstreams import chain_of, path_law
 from onoff.errors import LogError
 from onoff.logs import journals
 from onoff.logs.journals import JournalRequests
 
 NAMES = ("a", "b", "c")
-P = [[Fraction(n, 10) for n in row] for row in ((8, 1, 1), (1, 7, 2), (1, 2, 7))]
+P = chain_of([[8, 1, 1], [1, 7, 2], [1, 2, 7]])
 ON, OFF = True, False
 STATUSES = (OFF, OFF, ON, OFF, OFF)
-
-
-def paths(length):
-    """Every stream of requests that starts anywhere, with its probability."""
-    for path in product(range(3), repeat=length):
-        chance = Fraction(1, 3)
-        for x, y in pairwise(path):
-            chance *= P[x][y]
-        yield path, chance
 
 
 def bits(length, hidden, shown, known=lambda _: None):
     """I(hidden; shown | known) of functions of a stream; exactly 0 if they are independent."""
     joint, rows, columns, given = (defaultdict(Fraction) for _ in range(4))
-    for path, chance in paths(length):
+    for path, chance in path_law(P, length - 1).items():
         x, y, z = hidden(path), shown(path), known(path)
         for table, key in ((joint, (x, y, z)), (rows, (x, z)), (columns, (y, z)), (given, z)):
             table[key] += chance
@@ -100,7 +92,7 @@ def test_a_refusal_does_not_depend_on_whether_a_sensitive_source_was_asked_for(m
 def test_a_chain_made_before_the_first_private_request_adds_nothing_to_the_open_requests(monkeypatch):
     """The last request is private, and made in another journal."""
     shown = fitted(monkeypatch, (OFF,) * 3)
-    assert len({shown(path) for path, _ in paths(3)}) > 20
+    assert len({shown(path) for path in path_law(P, 2)}) > 20
     assert bits(4, lambda path: path[3], lambda path: shown(path[:3]), lambda path: path[:3]) == 0
 
 
