@@ -67,9 +67,9 @@ def exact(P: np.ndarray, rng: np.random.Generator) -> Habits:  # noqa: ARG001
 
 
 def learned(P: np.ndarray, rng: np.random.Generator) -> Habits:
-    habits = Habits(Chain(np.full(P.shape, 1 / FEEDS)), "learn")
+    habits = Habits(Chain(np.full(P.shape, 1 / FEEDS)), "learning")
     for source in Chain(P).simulate(REQUESTS, rng).tolist():
-        if habits.stage != "learn":
+        if habits.stage != "learning":
             break
         habits = habits.after_learning(source, private=False)
     return replace(habits, stage="known")

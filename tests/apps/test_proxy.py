@@ -211,9 +211,9 @@ def test_a_proxy_without_a_chain_learns_and_its_page_says_how_far_it_is(world):
             assert not queue.private
             return pages
 
-    learning, noted, complete, fixed, known, used = asyncio.run(run())
-    assert noted == "past; learn; 10 of 51 open requests are noted; stay OFF; see /"
-    assert fixed == "past; fixed; make the next request OFF; see /"
+    learning, noted, complete, next_off, known, used = asyncio.run(run())
+    assert noted == "past; learning; 10 of 51 open requests are noted; stay OFF; see /"
+    assert next_off == "past; complete; make the next request OFF; see /"
     assert used == "past; known; see /"
     assert "While it is OFF, new requests ask for everything" in learning
     assert "10 open requests of 51 are noted" in learning
@@ -236,7 +236,7 @@ def test_the_switch_stays_as_it_was_when_the_habits_are_known_and_is_off_when_th
             return before, queue.private, queue.client.habits.stage
 
     place = world.directory / "learned"
-    assert asyncio.run(run()) == (False, False, "learn")
+    assert asyncio.run(run()) == (False, False, "learning")
 
 
 def test_a_failed_request_does_not_end_the_learning(world):
@@ -251,7 +251,7 @@ def test_a_failed_request_does_not_end_the_learning(world):
             return queue.client.habits, queue.private, (await http.get("/")).text
 
     habits, private, page = asyncio.run(run())
-    assert (habits.stage, private) == ("learn", False)
+    assert (habits.stage, private) == ("learning", False)
     assert "2 open requests of 51 are noted" in page
 
 

@@ -111,7 +111,7 @@ def test_two_commands_after_pip_lead_to_a_private_read_of_ten_feeds_at_two_serve
             addresses = {entry.title: entry.url for entry in list_feeds(place / "feeds.opml")}
             with urllib.request.urlopen(addresses["Feed b3"], timeout=60) as answer:
                 assert answer.read() == b"feed b3"
-                assert answer.headers["onoff-privacy"].startswith("past; learn; 1 of 101")
+                assert answer.headers["onoff-privacy"].startswith("past; learning; 1 of 101")
         finally:
             process.terminate()
             process.communicate()
@@ -213,13 +213,13 @@ def learn_alike(place):
 def test_a_chain_that_no_query_was_drawn_with_is_learned_anew(site, place):
     plainly(site, place)
     read(place, [(name, False) for name in OPEN])
-    assert snapshot(place / "journal-1").public["habits"]["stage"] == "fixed"
+    assert snapshot(place / "journal-1").public["habits"]["stage"] == "complete"
     assert used_chain(place / "journal-1") is None
     done = setup(place, "--remove", "news")
     assert "begins without a chain" in done.stderr
     made = Setup.load(place)
     assert (made.promise, made.chain) == ("past", None)
-    assert snapshot(made.journal).public["habits"]["stage"] == "learn"
+    assert snapshot(made.journal).public["habits"]["stage"] == "learning"
 
 
 def test_a_chain_that_is_used_by_a_pending_query_alone_is_learned_anew(site, place):
@@ -250,7 +250,7 @@ def test_where_everything_is_asked_for_it_still_is_after_a_change(site, place):
     assert (made.promise, made.chain) == ("all", None)
     assert set(read(place, [("health", False)] * 5)) == {("health", "sports")}
     setup(place, "--promise", "past")
-    assert snapshot(Setup.load(place).journal).public["habits"]["stage"] == "learn"
+    assert snapshot(Setup.load(place).journal).public["habits"]["stage"] == "learning"
     setup(place, "--promise", "all")
     assert Setup.load(place).promise == "all"
 

@@ -228,14 +228,14 @@ def test_a_client_that_was_told_to_learn_anew_is_followed(tmp_path, begin):
 
 def first_difference(made):
     """The step at which the client's chain or stage first is another one than that of the rules."""
-    state, chains = Habits(made.stated, "learn"), made.chains()
+    state, chains = Habits(made.stated, "learning"), made.chains()
     for step in made.steps():
-        everything = step.asked_private or state.stage in ("learn", "all")
+        everything = step.asked_private or state.stage in ("learning", "all")
         if everything != (step.lag == 0):
             return step.step
         moved = (
             state.after_learning
-            if (everything and state.stage == "learn") or (state.stage == "fixed" and step.asked_private)
+            if (everything and state.stage == "learning") or (state.stage == "complete" and step.asked_private)
             else None
         )
         before = state

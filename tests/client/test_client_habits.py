@@ -38,7 +38,7 @@ def learn(client, requests=OPEN):
 def test_without_a_chain_everything_is_asked_for_and_open_requests_are_noted(world):
     with reader(world) as client:
         messages = [client.get(name) for name in NAMES]
-        assert client.habits == HabitsStatus("learn", 5, NEEDED, False, 0.0)
+        assert client.habits == HabitsStatus("learning", 5, NEEDED, False, 0.0)
     assert [message.body for message in messages] == [BODIES[name] for name in NAMES]
     assert {message.query for message in messages} == {NAMES}
     assert all(message.made_private for message in messages)
@@ -47,7 +47,7 @@ def test_without_a_chain_everything_is_asked_for_and_open_requests_are_noted(wor
 def test_a_complete_chain_is_used_from_the_next_open_request_on(world):
     with reader(world) as client:
         learn(client)
-        assert client.habits.stage == "fixed"
+        assert client.habits.stage == "complete"
     with reader(world) as client:  # another process
         client.get(OPEN[-1])
         assert client.habits.stage == "known"
@@ -82,7 +82,7 @@ def test_a_request_that_was_lost_does_not_end_the_learning(tmp_path):
         journal.close()
         with reader(world) as client:
             client.get("news")
-            assert client.habits.stage == "learn"
+            assert client.habits.stage == "learning"
 
 
 def test_requests_in_a_fixed_order_blow_the_fuse_and_then_all_are_made_on(tmp_path, caplog):
@@ -94,9 +94,9 @@ def test_requests_in_a_fixed_order_blow_the_fuse_and_then_all_are_made_on(tmp_pa
             assert client.habits.bits > 0.2
         said = call("status", "--journal", tmp_path / "habits", check=True).stdout
         with reader(world, relearn=True) as anew:
-            assert anew.habits.stage == "learn"
+            assert anew.habits.stage == "learning"
             learn(anew)
-            assert anew.habits.stage == "fixed"
+            assert anew.habits.stage == "complete"
     blown = next(i for i in range(60) if all(message.query == NAMES for message in messages[i:]))
     assert 5 < blown < 45
     assert any(len(message.query) == 1 for message in messages[:blown])
@@ -164,7 +164,7 @@ def test_a_tree_serves_across_processes_and_is_forgotten_when_habits_are_learned
     assert status(tmp_path / "habits").chain == tree
     with reader(own, relearn=True) as anew:
         learn(anew)
-        assert anew.habits.stage == "fixed"
+        assert anew.habits.stage == "complete"
     assert status(tmp_path / "habits").chain.depth == 1
 
 

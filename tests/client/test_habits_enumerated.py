@@ -26,12 +26,12 @@ SMALL = 1e-9
 
 def learned(n, requests):
     """Public state and state after open requests, the last of which completes the first chain."""
-    public = PublicState(Habits(Chain(np.full((n, n), 1 / n)), "learn"))
+    public = PublicState(Habits(Chain(np.full((n, n), 1 / n)), "learning"))
     state = State()
     for request in requests:
         begun = begin_past(state, public, request, OFF, None)
         public, state = begun.public, finish(begun.state)
-    assert public.habits.stage == "fixed"
+    assert public.habits.stage == "complete"
     return public, state
 
 
@@ -73,14 +73,14 @@ def followed(n, requests, later, blown=1000.0):
 def test_no_query_and_nothing_public_tells_of_what_is_hidden(n, requests, later, blown):
     world, worst = followed(n, requests, later, blown)
     assert worst < SMALL
-    assert {"fixed", "known"} | ({"all"} if blown < 2 else set()) == {stage for stage, _ in world.stages}
+    assert {"complete", "known"} | ({"all"} if blown < 2 else set()) == {stage for stage, _ in world.stages}
     assert len({chain for _, chain in world.stages}) > 1 or n == 3
 
 
 def test_a_private_request_before_the_first_use_of_a_chain_leaves_full_sets_alone():
     with patch.object(rules, "FEW", 1):
         world, worst = told(*learned(2, (0, 1, 0)), [(ON, *rest) for rest in product((OFF, ON), repeat=4)])
-    assert {stage for stage, _ in world.stages} == {"fixed", "all"}
+    assert {stage for stage, _ in world.stages} == {"complete", "all"}
     assert worst == 0
 
 

@@ -165,11 +165,11 @@ def test_a_bet_against_a_fitted_row_gains_nothing_from_any_row_that_its_counts_l
 def learned(P, rng):
     """The habits that a reader of the chain P is given, and the last request."""
     n, x = len(P), 0
-    habits = Habits(Chain(np.full((n, n), 1 / n)), "learn")
-    while habits.stage == "learn":
+    habits = Habits(Chain(np.full((n, n), 1 / n)), "learning")
+    while habits.stage == "learning":
         habits = habits.after_learning(x, private=False)
         x = int(rng.choice(n, p=P[x]))
-    assert habits.stage == "fixed"
+    assert habits.stage == "complete"
     return replace(habits, stage="known")
 
 
@@ -220,12 +220,12 @@ def test_honest_readers_of_a_fitted_chain_do_not_blow(tmp_path):
 
 
 def test_learning_ends_with_a_chain_or_with_a_private_request():
-    habits = Habits(Chain(np.full((4, 4), 0.25)), "learn")
+    habits = Habits(Chain(np.full((4, 4), 0.25)), "learning")
     assert habits.after_learning(0, private=True).stage == "all"
     for number in range(requests_needed(4) + 1):
-        assert habits.stage == "learn", number
+        assert habits.stage == "learning", number
         habits = habits.after_learning(number % 4, private=False)
-    assert habits.stage == "fixed"
+    assert habits.stage == "complete"
     assert habits.chain.P[0, 1] > 0.6  # ten times 0 -> 1, and five transitions that know nothing
     assert habits.chain.P.min() > 0
     assert habits.chain.weight.tolist() == [15, 15, 15, 15]

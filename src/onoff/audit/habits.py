@@ -94,7 +94,7 @@ def serve(chain: Chain, journal: Journal) -> tuple[list[Served], list[Finding]]:
     if journal.promise == "both":
         return [Served(made_for, False, False)] * (len(journal.steps) + 1), []
     learns = journal.learns or (0 in journal.chains and stated is None)  # told to learn anew before the first step
-    stage = "all" if journal.promise == "all" else "learn" if learns else "known"
+    stage = "all" if journal.promise == "all" else "learning" if learns else "known"
     habits = Habits(made_for, stage, journal)
     served, wrong = [Served(habits.chain, habits.asks_for_all, False)], []
     for step in journal.steps:
@@ -106,18 +106,18 @@ def serve(chain: Chain, journal: Journal) -> tuple[list[Served], list[Finding]]:
 class Habits:
     """The state before a step: `chain` serves it unless it `asks_for_all`.
 
-    `_run` are the last requests that are known: noted ones (`learn`), or sources of queries that had one each.
+    `_run` are the last requests that are known: noted ones (`learning`), or sources of queries that had one each.
     """
 
     def __init__(self, stated: Recorded, stage: str, journal: Journal) -> None:
         self._recorded, self._sensitive = journal.chains, bool(journal.sensitive)
         self.stage, self.changed = stage, False
         self._known = True  # whether all requests that were noted are
-        self._begin(_first_order(stated.P.shape[1]) if stage == "learn" else stated)
+        self._begin(_first_order(stated.P.shape[1]) if stage == "learning" else stated)
 
     @property
     def asks_for_all(self) -> bool:
-        return self.stage in ("learn", "all")
+        return self.stage in ("learning", "all")
 
     def advance(self, step: Step, private: bool) -> Iterator[Finding]:
         """Move on by a step that was made ON (`private`) or OFF; `changed` says whether another chain serves then."""
@@ -126,12 +126,12 @@ class Habits:
         noted = self._recorded.get(following, self.chain)
         self.changed = False
         if noted is None:
-            self.stage, self._known = "learn", True
+            self.stage, self._known = "learning", True
             self._begin(_first_order(self.chain.P.shape[1]))
         elif due is None and following in self._recorded:
-            if not self._known and self.stage == "learn":
+            if not self._known and self.stage == "learning":
                 yield UNKNOWN
-                self.stage, self.changed = "fixed", True
+                self.stage, self.changed = "complete", True
                 self._begin(noted)
             else:
                 yield Finding("habits", "another chain is used from the next step on; none is due")
@@ -149,7 +149,7 @@ class Habits:
 
     def _after(self, step: Step, private: bool) -> Recorded | None:
         """The chain that is due from the next step on, if it is another one."""
-        if self.stage in ("learn", "fixed") and (step.asked_private or self.stage == "learn"):
+        if self.stage in ("learning", "complete") and (step.asked_private or self.stage == "learning"):
             return self._learn(step)
         if self.stage == "all" or self._sensitive:
             return None
@@ -180,7 +180,7 @@ class Habits:
         self._count(step.request)
         if not self._known or not self._enough:
             return None
-        self.stage = "fixed"
+        self.stage = "complete"
         return self._fit()
 
     @property

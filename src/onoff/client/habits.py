@@ -30,8 +30,8 @@ class HabitsStatus:
 
     The `stage` is one of these:
 
-    - "learn": every query asks for everything. The client has `noted` as many open requests, of the `needed` ones.
-    - "fixed": the chain is complete. The next request must be OFF: a chain is used before anything private.
+    - "learning": every query asks for everything. The client has `noted` as many open requests, of the `needed` ones.
+    - "complete": the chain is complete. The next request must be OFF: a chain is used before anything private.
     - "known": queries are drawn with the chain.
     - "all": every query asks for everything, to the end. If `blown`, requests do not follow the chain: another model
     gains `bits` for each request.
@@ -46,7 +46,7 @@ class HabitsStatus:
     @classmethod
     def of(cls, habits: Habits) -> HabitsStatus:
         seen = int(habits.transitions.sum())
-        noted = seen + len(habits.run) if habits.stage == "learn" else 0
+        noted = seen + len(habits.run) if habits.stage == "learning" else 0
         wealth = sum(habits.wealth) / len(habits.wealth)
         bits = max(0.0, log2(wealth) / habits.bets) if habits.bets and wealth > 0 else 0.0
         return cls(habits.stage, noted, requests_needed(len(habits.chain.P)) + 1, habits.blown, bits)
@@ -54,10 +54,10 @@ class HabitsStatus:
     @property
     def brief(self) -> str:
         """The stage for a header, with its progress or the reason why it will stay."""
-        if self.stage == "learn":
-            return f"learn; {self.noted} of {self.needed} open requests are noted; stay OFF"
-        if self.stage == "fixed":
-            return "fixed; make the next request OFF"
+        if self.stage == "learning":
+            return f"learning; {self.noted} of {self.needed} open requests are noted; stay OFF"
+        if self.stage == "complete":
+            return "complete; make the next request OFF"
         why = f"; requests do not follow the chain ({self.bits:.1f} bits a request)" if self.blown else ""
         return self.stage + why
 
@@ -69,13 +69,13 @@ class HabitsStatus:
             "what is learned then tells a little about the request that was private last"
         )
         match self.stage:
-            case "learn":
+            case "learning":
                 return (
                     f"learning: {self.noted} open requests of {self.needed} are noted, and everything is asked for. "
                     "Stay OFF until they are complete: a private request before that ends the learning, and then "
                     "everything is asked for to the end"
                 )
-            case "fixed":
+            case "complete":
                 return (
                     "the habits are complete. Make the next request OFF: a chain must be used before anything private "
                     "is asked, else everything is asked for to the end"

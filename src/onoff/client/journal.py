@@ -148,7 +148,7 @@ class Journal:
         """Write the chain that may serve from `step` on, unless it is there."""
         row = chain_row(step, habits)
         newest = self._newest_chain
-        if habits.stage in ("fixed", "known") and (newest is None or {**newest, "step": step} != row):
+        if habits.stage in ("complete", "known") and (newest is None or {**newest, "step": step} != row):
             write_row(database, "chains", row)
             self._newest_chain = row
 
@@ -158,7 +158,7 @@ class Journal:
 
     def relearn(self, chain: Chain) -> None:
         """Forget the habits, and begin to learn them from the next request on."""
-        public = PublicState(Habits(unknown_habits(chain.names), "learn"))
+        public = PublicState(Habits(unknown_habits(chain.names), "learning"))
         state = replace(self.state, reader=None, context=None)
         row = forgotten_row(state.step + (state.pending is not None))
         with self._transaction(state, {"public": json.dumps(public.as_dict())}) as database:
@@ -355,7 +355,7 @@ class Journal:
         self, chain: str, catalogue: str, first_ever: bool, promise: str, sensitive: Sequence[int],
         names: Sequence[str], depth: int,
     ) -> None:  # fmt: skip
-        stage = "all" if promise == "all" else "learn" if names else "known"
+        stage = "all" if promise == "all" else "learning" if names else "known"
         assert self._guard is not None
         start, _ = self._guard.read_seal()  # a journal was here before: count on, so that it stays refused
         state = State(unsettled=depth - 1 if first_ever and start == 0 else depth)

@@ -129,7 +129,7 @@ class Past(Drawing):
         A gap matters to queries that are drawn with a known chain alone.
         """
         stage = self._public.habits.stage
-        is_open = stage in ("learn", "fixed") or bool(self._journal.sensitive)
+        is_open = stage in ("learning", "complete") or bool(self._journal.sensitive)
         asked = not is_open if private is None else private
         return asked or (gap and stage == "known")
 

@@ -110,7 +110,7 @@ class RequestQueue:
     def _learns(self) -> bool:
         """True while habits are learned: queries are full sets, and an ON request would end the learning."""
         habits = self.client.habits
-        return habits is not None and habits.stage in ("learn", "fixed")
+        return habits is not None and habits.stage in ("learning", "complete")
 
     @property
     def private(self) -> bool:

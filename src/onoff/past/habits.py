@@ -2,8 +2,8 @@
 
 A chain becomes public when a query is drawn with it, so it may be made of public things only:
 
-1. `learn`: everything is asked for, and open requests are noted. After `requests_needed` of them the chain is fixed
-   (`fixed`), and the next step must be OFF, so that the chain is used before anything private is asked (`known`). A
+1. `learning`: everything is asked for, and open requests are noted. After `requests_needed` of them the chain is
+   `complete`, and the next step must be OFF, so that the chain is used before anything private is asked (`known`). A
    private request that comes earlier ends the learning: everything is asked for from then on (`all`).
 2. `known`: after as many OFF queries of one source in a row as the chain remembers, the reader's state is public. If
    the next OFF query has one source, too, this is the request, and the transition to it is counted. No other
@@ -36,7 +36,7 @@ from onoff.model.misfit import FEW
 from onoff.past.state import PastState, Step
 from onoff.types import Floats, Query, Units
 
-STAGES = ("learn", "fixed", "known", "all")
+STAGES = ("learning", "complete", "known", "all")
 PRIOR = 5.0  # transitions: what is known of a source before any was seen, the shares of all requests, counts as many
 BLOWN = 1000.0
 QUANTILE, DRAWS = 0.99, 400  # of the distance between a row and one that its counts leave plausible
@@ -54,8 +54,8 @@ class Habits:
     """The chain, the stage of its making, and the transitions since.
 
     `counts[z, x]` are the transitions since the chain was made. `run` has the last requests that the client has noted
-    (`learn`) or that queries of one source show, no more than the chain remembers. `wealth` is the capital of each bet
-    after so many `bets`.
+    (`learning`) or that queries of one source show, no more than the chain remembers. `wealth` is the capital of each
+    bet after so many `bets`.
     """
 
     chain: Chain
@@ -101,13 +101,13 @@ class Habits:
             raise PlanError(f"the habits are damaged: {error}") from None
 
     def after_learning(self, request: int, private: bool) -> Self:
-        """The habits after a step of the stages `learn` and `fixed` that was asked ON (`private`) or OFF."""
+        """The habits after a step of the stages `learning` and `complete` that was asked ON (`private`) or OFF."""
         if private:
             return replace(self, stage="all", counts=None, run=())
-        if self.stage == "fixed":
+        if self.stage == "complete":
             return self
         after = self.count(request)
-        return replace(after.fit(), stage="fixed", run=()) if after.has_enough else after
+        return replace(after.fit(), stage="complete", run=()) if after.has_enough else after
 
     def after_query(self, query: Query, private: bool) -> Self:
         """The habits after a step with a known chain, made ON (`private`) or OFF: a function of the query alone."""
@@ -218,18 +218,18 @@ class PublicState:
 
     def asks_for_all(self, private: bool) -> bool:
         """True if the next step asks for everything. A private request always does."""
-        return private or self.rows is None or self.habits.stage not in ("fixed", "known")
+        return private or self.rows is None or self.habits.stage not in ("complete", "known")
 
     def after_everything(self, request: int, private: bool, counts: bool) -> Self:
         """Advance by a full-set step. `private`: it was asked ON; `counts`: it counts as ON."""
-        if self.habits.stage in ("learn", "fixed"):
+        if self.habits.stage in ("learning", "complete"):
             habits = self.habits.after_learning(request, private)
         elif self.habits.stage == "known":
             habits = self.habits.after_query(tuple(range(self.habits.chain.n)), private=True)
         else:
             habits = self.habits
         rows = None
-        if counts and habits.stage in ("fixed", "known"):
+        if counts and habits.stage in ("complete", "known"):
             state = self.rows
             rows = PastState.start(habits.chain, self.sensitive) if state is None else state.after_full_set()
         return replace(self, habits=habits, rows=_with_chain(habits.chain, rows))

@@ -118,7 +118,7 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
         print(f"PENDING: {names[state.pending.request]!r} was asked for, in a set of {held}, and is not answered yet")
         resume = command_for("onoff resume", journal or default_journal())
         print(f"{resume} sends the same set again. What follows counts it as answered, except the totals")
-    if found.habits is not None and found.habits.stage in ("learn", "all"):
+    if found.habits is not None and found.habits.stage in ("learning", "all"):
         pass
     elif after.last is None:
         left = amount(after.unsettled + 1, "request")

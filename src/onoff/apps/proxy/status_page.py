@@ -74,9 +74,9 @@ def _switch(queue: RequestQueue, habits: HabitsStatus, token: str) -> str:
     effect = f"new requests are open{but}: the servers learn the open ones in part"
     if queue.private:
         effect = "new requests are private"
-    if habits.stage == "all" or (habits.stage == "learn" and not queue.private):
+    if habits.stage == "all" or (habits.stage == "learning" and not queue.private):
         effect = "new requests ask for everything"
-    if habits.stage in ("learn", "fixed"):
+    if habits.stage in ("learning", "complete"):
         effect += ". A private request now ends the learning: stay OFF until the habits are known"
     return _section(
         f"left switched {now.lower()}",
