@@ -25,7 +25,7 @@ from onoff.types import Query
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-JOURNAL_VERSION = "9"
+JOURNAL_VERSION = "10"
 
 
 @dataclass(frozen=True)

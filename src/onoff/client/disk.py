@@ -19,7 +19,7 @@ from onoff.errors import AFRESH, JournalError
 from onoff.files import read_rows, reason, row_sum
 from onoff.text import plain
 
-VERSION = 9
+VERSION = 10
 # The last column of each table is the checksum of its row (`onoff.files.row_sum`). `pad` makes up for the digits of
 # sources. The body is behind the other columns of `members`, so that they are read without it. `replaced` has members
 # that stood in `members` until a step's answer took their place, while `onoff play --out` may not have written them.
