@@ -396,11 +396,11 @@ def test_ctrl_c_stops_a_query(tmp_path):
     code = f"""
 import os, pathlib, signal, threading
 from contextlib import closing
-from onoff.logs.engines import DuckDB, explained
+from onoff.logs.engines import DuckDB, explain_errors
 engine = DuckDB("1GB", pathlib.Path({str(tmp_path)!r}))
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
-    with closing(engine), explained(pathlib.Path("log")):
+    with closing(engine), explain_errors(pathlib.Path("log")):
         engine.rows("SELECT sum(sqrt(range)) FROM range(1000000000000)")
 except KeyboardInterrupt:
     print("stopped")

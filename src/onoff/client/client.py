@@ -71,7 +71,7 @@ class Client:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """The settings are complete: see `Settings.completed`."""
+        """The settings are complete: see `Settings.complete`."""
         self._settings, self.delay = settings, settings.delay
         assert isinstance(settings.journal, Path)
         self.path = settings.journal

@@ -1,4 +1,4 @@
-"""The URLs that a client reads from, found once in a list of feeds: `listed` reads it, `find_urls` asks for them.
+"""The URLs that a client reads from, found once in a list of feeds: `list_feeds` reads it, `find_urls` asks for them.
 
 A list is OPML, as feed readers export it, or one URL in a line. What it says is foreign, and bounded. OPML is read by
 expat. It has no need of a document type, and without one there are no entities to expand or to fetch: a file that
