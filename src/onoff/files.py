@@ -18,12 +18,13 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import TYPE_CHECKING, Any
 
-from onoff.errors import OnoffError
+from onoff.errors import AFRESH, OnoffError
 from onoff.text import LONG, plain
 
 if TYPE_CHECKING:
     import sqlite3
 
+JOURNAL_VERSION = "10"
 BLOCK = 1 << 16
 ADVICE = {
     errno.ENOSPC: "make room and try again",
@@ -81,11 +82,11 @@ def read_json(file: str | PathLike[str], error: type[OnoffError] = OnoffError) -
         raise error(f"{file}: cannot be read as JSON ({plain(str(found))})") from None
 
 
-def write_atomically(file: Path, data: bytes, *, sync: bool = True) -> None:
+def write_atomically(file: Path, data: bytes, *, sync: bool = True, mode: int = 0o666) -> None:
     """Put `data` at `file` by renaming a finished sibling over it. With `sync` it survives a loss of power.
 
-    Links are followed, and an existing file keeps its mode. Devices, pipes and directories are refused, and stay. An
-    `OSError` names `file`.
+    Links are followed. A new file has this `mode`, and an existing one keeps its own. Devices, pipes and directories
+    are refused, and stay. An `OSError` names `file`.
     """
     target = Path(os.path.realpath(file))
     temporary = target.with_name(f".{os.urandom(8).hex()}")
@@ -93,12 +94,12 @@ def write_atomically(file: Path, data: bytes, *, sync: bool = True) -> None:
         exists = target.exists()
         if exists and not target.is_file():
             raise OSError(errno.EINVAL, "not a file")
-        mode = stat.S_IMODE(target.stat().st_mode) if exists else None
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+        kept = stat.S_IMODE(target.stat().st_mode) if exists else mode
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, kept)
         try:
             with os.fdopen(descriptor, "wb") as stream:
-                if mode is not None:
-                    os.fchmod(stream.fileno(), mode)
+                if exists:
+                    os.fchmod(stream.fileno(), kept)
                 stream.write(data)
                 stream.flush()
                 if sync:
@@ -144,6 +145,8 @@ def append_line(file: Path, line: bytes, *, head: bytes, first: bytes = b"", syn
                 written += os.pwrite(descriptor, data[written:], end + written)
             if sync:
                 os.fsync(descriptor)
+            if sync and end == 0:  # it may be new
+                sync_directory(file.parent)
         except BaseException:
             os.ftruncate(descriptor, end)
             raise
@@ -227,6 +230,14 @@ def row_sum(table: str, row: Mapping[str, Any]) -> str:
     """
     values = {name: zlib.crc32(value) if isinstance(value, bytes) else value for name, value in row.items()}
     return f"{zlib.crc32(json.dumps([table, values]).encode()):08x}"
+
+
+def check_version(database: sqlite3.Connection, file: Path, error: type[OnoffError] = OnoffError) -> None:
+    """Refuse a journal of another version. Its rows may mean something else, and look damaged."""
+    [[found]] = database.execute("SELECT value FROM meta WHERE key = 'version'").fetchall()
+    if found != JOURNAL_VERSION:
+        version = plain(str(found), 20)
+        raise error(f"{file}: is a journal of version {version}, and only version {JOURNAL_VERSION} is read: {AFRESH}")
 
 
 def read_rows(

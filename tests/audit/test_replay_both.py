@@ -236,6 +236,8 @@ def first_off(made):
 class Altered:
     """The exhibit of a plan whose encoder was changed."""
 
+    kind = "table"
+
     def __init__(self, plan, change):
         self.sets, self.masses, self._plan, self._change = plan.sets, plan.masses, plan, change
 

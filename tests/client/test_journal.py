@@ -19,6 +19,7 @@ import pytest
 
 from clientkit import answer_of
 from onoff import Chain
+from onoff.audit import files as audit
 from onoff.client import journal as journal_module
 from onoff.client.cache import read_messages
 from onoff.client.disk import connect_to_read
@@ -26,7 +27,8 @@ from onoff.client.journal import Journal
 from onoff.client.protocol import Begun, Pending, State, begin_both, finish
 from onoff.client.status import Totals, snapshot
 from onoff.client.transports import Answer, Content
-from onoff.errors import JournalError, JournalLocked
+from onoff.errors import JournalError, JournalLocked, OnoffError
+from onoff.logs import journals
 
 CHAIN = Chain.symmetric(3, 0.2)
 
@@ -210,8 +212,8 @@ def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed
         database.execute("UPDATE meta SET value = ? WHERE key = 'version'", (version,))
     database.close()
     content = path.read_bytes()
-    for read in (opened, snapshot):
-        with pytest.raises(JournalError, match=f"is a journal of version {version},.*only version 10.*a new journal"):
+    for read in (opened, snapshot, journals.read_journal, lambda file: audit.read_journal(file, None)):
+        with pytest.raises(OnoffError, match=f"is a journal of version {version},.*only version 10.*a new journal"):
             read(path)
     assert path.read_bytes() == content
 

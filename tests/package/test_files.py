@@ -7,8 +7,17 @@ import zipfile
 
 import pytest
 
+from onoff import files
 from onoff.errors import ChainError, LogError, OnoffError
-from onoff.files import check_file, error_sentence, read_json, read_regular, read_text, write_atomically
+from onoff.files import (
+    append_line,
+    check_file,
+    error_sentence,
+    read_json,
+    read_regular,
+    read_text,
+    write_atomically,
+)
 from onoff.logs.read import read_sequences, unpack
 
 ADDED = (".DS_Store", "data/.DS_Store", "__MACOSX/._log.txt", "data/")
@@ -91,6 +100,14 @@ def test_a_file_that_was_renamed_into_its_place_is_on_disk_with_its_name(tmp_pat
     write_atomically(tmp_path / "a", b"1")
     write_atomically(tmp_path / "a", b"2", sync=False)
     assert actions == ["file", "rename", "directory", "rename"]
+
+
+def test_a_new_file_of_lines_is_on_disk_with_its_name(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(files, "sync_directory", synced.append)
+    for line in (b"1\n", b"2\n"):
+        append_line(tmp_path / "lines", line, head=b"")
+    assert synced == [tmp_path]
 
 
 @pytest.mark.parametrize("place", ["pipe", "link", "directory"])

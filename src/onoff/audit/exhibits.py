@@ -31,7 +31,7 @@ def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Itera
     law = cache(lambda name: Law(plans[name].sets, plans[name].masses))
     for step, due in zip(journal.steps, due_steps(journal.steps, True), strict=True):
         plan, last, next = plans.get(step.plan), due.last, step.next
-        if due.lag and callable(getattr(plan, "encoder", None)) and last is not None and next is not None:
+        if due.lag and plan is not None and plan.kind == "table" and last is not None and next is not None:
             encoders = {}
             with suppress(OnoffError, TypeError):
                 units = np.asarray(plans[step.plan].encoder(last, next, due.lag).toarray())
@@ -78,7 +78,7 @@ def read_laws(file: Path, stream: str, chain: Chain) -> Iterator[LawLine]:
             continue
         with readable(f"{file}: line {number} is not one of a record of laws"):
             if (data["format"], data["version"]) != ("onoff-law", 3):
-                raise ValueError("it does not say 'onoff-law', version 3")
+                raise ValueError("it does not say 'onoff-law', version 3: record another stream")
             found = law_line(natural(data["step"]), data["law"], data["place"], data["joined"], chain.n)
             if len(found.joined) not in (chain.n, len(chain.states)):
                 raise ValueError(f"{len(found.joined)} states are not those of the chain")

@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING, Any
 from onoff.audit.habits import Recorded, read_chain
 from onoff.audit.law import Pairs
 from onoff.errors import OnoffError
-from onoff.files import explain_reading, read_rows
+from onoff.files import check_version, explain_reading, read_rows
 from onoff.types import Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
-
-JOURNAL_VERSION = "10"
 
 
 @dataclass(frozen=True)
@@ -97,9 +95,7 @@ def read_journal(file: Path, chain: Chain | None) -> Journal:
     """Read a client's journal, which is neither locked nor changed. Without a chain it may be that of any chain."""
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            version = database.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-            if version != (JOURNAL_VERSION,):
-                raise OnoffError(f"{file}: is a journal of version {short(version and version[0])}: make a new one")
+            check_version(database, file)
             if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
                 raise ValueError("it fails SQLite's check")
             meta = {row["key"]: row["value"] for row in read_rows(database, "meta")}

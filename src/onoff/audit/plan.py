@@ -106,7 +106,7 @@ def audit_plan(
         plan, certificate = load(file), read_certificate(file, chain.n)
         if plan.chain != chain:
             raise OnoffError(f"it is for the chain {plan.chain.fingerprint}, not for {chain.fingerprint}")
-        law = Law(plan.sets, plan.masses) if callable(getattr(plan, "encoder", None)) else None
+        law = Law(plan.sets, plan.masses) if plan.kind == "table" else None
         further = {lag for lag in lags if lag > plan.lag} | ({plan.lag + 1} if law is None else set())
         checked, walk = sorted({plan.lag, *further}), Walk(chain.P)
         if chain.n**3 * checked[-1] > MOST_WORK:

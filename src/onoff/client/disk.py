@@ -16,10 +16,9 @@ from typing import Any
 
 from onoff.client.rollback import lock_beside
 from onoff.errors import AFRESH, JournalError
-from onoff.files import read_rows, reason, row_sum
+from onoff.files import check_version, read_rows, reason, row_sum
 from onoff.text import plain
 
-VERSION = 10
 # The last column of each table is the checksum of its row (`onoff.files.row_sum`). `pad` makes up for the digits of
 # sources. The body is behind the other columns of `members`, so that they are read without it. `replaced` has members
 # that stood in `members` until a step's answer took their place, while `onoff play --out` may not have written them.
@@ -176,11 +175,7 @@ def write_row(database: sqlite3.Connection, table: str, row: Mapping[str, Any]) 
 
 def read_meta(path: Path, database: sqlite3.Connection) -> dict[str, str]:
     """All keys of a journal of this version, once the whole file has passed SQLite's check."""
-    [[version]] = database.execute("SELECT value FROM meta WHERE key = 'version'").fetchall()
-    if version != str(VERSION):
-        raise JournalError(
-            f"{path}: is a journal of version {version}, and only version {VERSION} can be used: {AFRESH}"
-        )
+    check_version(database, path, JournalError)
     if database.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
         raise DamagedError("the file fails SQLite's check")
     return {row["key"]: row["value"] for row in read_rows(database, "meta")}

@@ -28,7 +28,6 @@ from onoff.client import cache
 from onoff.client.cache import CACHE, Member
 from onoff.client.disk import (
     SCHEMA,
-    VERSION,
     DamagedError,
     Step,
     check_is_for,
@@ -48,7 +47,7 @@ from onoff.client.protocol import Begun, State
 from onoff.client.rollback import RollbackGuard, lock_beside
 from onoff.client.transports import FAILURE_SECONDS, Answer
 from onoff.errors import JournalError, SessionError
-from onoff.files import read_rows, sync_directory
+from onoff.files import JOURNAL_VERSION, read_rows, sync_directory
 from onoff.model.chain import Chain
 from onoff.past import Habits, PublicState
 
@@ -366,7 +365,7 @@ class Journal:
             stale.unlink(missing_ok=True)
         os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         meta = {
-            "version": str(VERSION),
+            "version": JOURNAL_VERSION,
             "chain": chain,
             "catalogue": catalogue,
             "identity": secrets.token_hex(16),

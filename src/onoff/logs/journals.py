@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onoff.errors import LogError
-from onoff.files import explain_reading, read_rows
+from onoff.files import check_version, explain_reading, read_rows
 from onoff.text import plain
 from onoff.types import is_whole
 
@@ -48,6 +48,7 @@ def read_journal(file: Path) -> JournalRequests:
     """Read a journal's notes."""
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            check_version(database, file, LogError)
             if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
                 raise ValueError("it fails SQLite's check")
             meta = {row["key"]: row["value"] for row in read_rows(database, "meta")}

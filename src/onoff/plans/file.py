@@ -120,10 +120,7 @@ def seal(data: dict[str, Any]) -> str:
         file = cache_directory("plans.key")
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            unfinished = file.with_name(f".{secrets.token_hex(8)}")
-            unfinished.touch(mode=0o600)
-            unfinished.write_bytes(secrets.token_bytes(KEY_BYTES))
-            unfinished.replace(file)
+            write_atomically(file, secrets.token_bytes(KEY_BYTES), mode=0o600)
         key = read_regular(file, KEY_BYTES)
         if len(key) == KEY_BYTES:
             return hmac.new(key, _canonical(data), "sha256").hexdigest()

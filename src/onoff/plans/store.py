@@ -14,7 +14,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -88,12 +87,7 @@ class PlanStore:
         with suppress(PlanError):  # none yet, or one that cannot be used: replace it
             if self.load(plan.lag).at_most <= plan.at_most:
                 return False
-        unfinished = self.directory / f".{secrets.token_hex(8)}.unfinished"
-        try:
-            plan.save(unfinished)
-            unfinished.replace(self.path(plan.lag))
-        finally:
-            unfinished.unlink(missing_ok=True)
+        plan.save(self.path(plan.lag))
         return True
 
     def note(self, lags: Sequence[int], reach: int) -> None:
