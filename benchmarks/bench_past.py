@@ -20,7 +20,7 @@ import numpy as np
 from bench_plan import msnbc, page_views
 from common import dirichlet, peak_gigabytes, show
 from onoff import Chain, plan
-from onoff.past import PastState, Step
+from onoff.past import PastState, StepLaw
 
 MSNBC_LEVELS = "10.7 7.9 6.3 5.4 4.7 4.1 3.6 3.4 3.1 2.8 2.6 2.5"
 HEALTH_AND_LIVING = (9, 10)  # categories 10 and 11 of 17
@@ -92,7 +92,7 @@ def random_tree(n: int, states: int, concentration: float) -> Chain:
 
 def stream(
     chain: Chain, steps: int, seed: int, sensitive: tuple[int, ...] = (), run: int = 0
-) -> Iterator[tuple[PastState, Step, list[float]]]:
+) -> Iterator[tuple[PastState, StepLaw, list[float]]]:
     """A private request, uniform, then open ones: each state, step, and seconds. Now and then comes a `run` of private
     ones.
 

@@ -12,7 +12,7 @@ from clikit import call
 from onoff import Chain, plan
 from onoff.apps import day
 from onoff.apps.costs import Effort, margin, simulate
-from onoff.apps.day import WAYS, Habits, compare_day
+from onoff.apps.day import WAYS, Usage, compare_day
 from onoff.past import PastState
 from oracles import random_chain
 
@@ -28,14 +28,14 @@ def ways(found):
 
 
 def test_where_on_and_off_alternate_the_costs_are_those_of_the_first_step():
-    found = compare_day(CHAIN, Habits(**AT_ONCE), both=True, effort=FEW)
+    found = compare_day(CHAIN, Usage(**AT_ONCE), both=True, effort=FEW)
     assert (found.unit, found.everything, found.recommended) == ("messages", 3, "past")
     way = ways(found)
     assert way["past"].cost == pytest.approx(5 * (3 + PastState.start(CHAIN).prepare().cost))
     assert way["past"].margin < 1e-9
     assert way["both"].cost == pytest.approx(5 * (3 + plan(CHAIN, 1).cost), rel=1e-6)
     assert (way["openly"].cost, way["on"].cost, way["mirror"].cost) == (pytest.approx(10), 30, pytest.approx(72))
-    sized = compare_day(CHAIN, Habits(**AT_ONCE, mirrored=1), lengths=LENGTHS, effort=FEW)
+    sized = compare_day(CHAIN, Usage(**AT_ONCE, mirrored=1), lengths=LENGTHS, effort=FEW)
     assert (sized.unit, sized.everything, sized.recommended) == ("bytes", ALL, "mirror")
     assert ways(sized)["openly"].cost == pytest.approx(10 * CHAIN.stationary() @ SIZES)
     assert (ways(sized)["on"].cost, ways(sized)["mirror"].cost) == (10 * ALL, pytest.approx(ALL))
@@ -44,13 +44,13 @@ def test_where_on_and_off_alternate_the_costs_are_those_of_the_first_step():
 
 def test_habits_with_memory_have_a_day_too():
     memory = Chain([*CHAIN.P, [0.1, 0.1, 0.8]], states=[(0,), (1,), (2,), (0, 1)])
-    way = ways(compare_day(memory, Habits(**AT_ONCE), lengths=LENGTHS, effort=FEW))
+    way = ways(compare_day(memory, Usage(**AT_ONCE), lengths=LENGTHS, effort=FEW))
     asked = np.bincount(memory.last, memory.stationary()) @ SIZES
     assert way["openly"].cost == pytest.approx(10 * asked)
     assert 5 * ALL < way["past"].cost < 10 * ALL
 
 
-def simulated_days(habits, plans, steps, rng):
+def simulated_days(usage, plans, steps, rng):
     """Cost of every step of a long life with announced requests, followed request by request."""
     request, following = rng.choices(range(3), k=2)
     private, last, lag, rows = True, request, 0, []
@@ -64,7 +64,7 @@ def simulated_days(habits, plans, steps, rng):
             query = used.draw(request, last, following, lag, rng.randrange)
         rows.append(SIZES[list(query)].sum())
         request, following = following, rng.choices(range(3), CHAIN.P[following])[0]
-        private = rng.random() >= 1 / habits.run if private else rng.random() < habits.on_rate
+        private = rng.random() >= 1 / usage.run if private else rng.random() < usage.on_rate
     return np.array(rows)
 
 
@@ -73,19 +73,19 @@ def test_a_day_of_announced_requests_costs_what_a_long_life_costs_on_average():
 
     Planted: a third more would be seen, and so are runs of another length.
     """
-    habits = Habits(requests=1, private=0.2, run=2.0)
-    found = ways(compare_day(CHAIN, habits, both=True, lengths=LENGTHS, effort=FEW))["both"]
+    usage = Usage(requests=1, private=0.2, run=2.0)
+    found = ways(compare_day(CHAIN, usage, both=True, lengths=LENGTHS, effort=FEW))["both"]
     plans = [plan(CHAIN, lag) for lag in day.LAGS if lag <= 21]
-    parts = simulated_days(habits, plans, 6_000, random.Random(4)).reshape(20, 300).mean(axis=1)
+    parts = simulated_days(usage, plans, 6_000, random.Random(4)).reshape(20, 300).mean(axis=1)
     allowed = 4.5 * parts.std(ddof=1) / np.sqrt(20)
     assert abs(found.cost - parts.mean()) <= allowed < found.cost / 3
     assert found.margin == 0
-    away = simulated_days(Habits(requests=1, private=0.2, run=6.0), plans, 2_000, random.Random(4)).mean()
+    away = simulated_days(Usage(requests=1, private=0.2, run=6.0), plans, 2_000, random.Random(4)).mean()
     assert abs(found.cost - away) > allowed
 
 
 def test_sensitive_sources_cost_what_the_late_steps_of_long_streams_cost():
-    found = ways(compare_day(CHAIN, Habits(**AT_ONCE), sensitive=["0"], effort=Effort(streams=3)))["sensitive"]
+    found = ways(compare_day(CHAIN, Usage(**AT_ONCE), sensitive=["0"], effort=Effort(streams=3)))["sensitive"]
     streams = [simulate(CHAIN, (0,), 60, f"1/{number}") for number in range(3)]
     late = np.array([stream.expected[4:].sum(axis=1).mean() for stream in streams])
     assert (found.cost, found.margin) == pytest.approx((10 * late.mean(), 10 * margin(late)))

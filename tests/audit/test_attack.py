@@ -10,7 +10,7 @@ import pytest
 from clientstreams import bits, random_habits, statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import attack as module
-from onoff.audit.attack import Seen, attack, naive_steps, recorded_view
+from onoff.audit.attack import SeenStep, attack, naive_steps, recorded_view
 from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past
 from onoff.audit.exhibits import law_line
 from onoff.past import PastState
@@ -22,7 +22,7 @@ FOUR = random_chain("dense", 4, 2)
 
 def seen_of(client, chain, private, rng):
     path, steps, queries = stream(client, chain, private, rng)
-    return path[:-1], [Seen(on, query, step) for on, query, step in zip(private, queries, steps, strict=True)]
+    return path[:-1], [SeenStep(on, query, step) for on, query, step in zip(private, queries, steps, strict=True)]
 
 
 def switched(steps, rng):
@@ -52,7 +52,7 @@ def from_record(chain, sensitive, text, queries, lines):
     for t, private in enumerate(statuses(text)):
         line = lines.get(t)
         before = None if private or line is None else recorded_view(chain, line, queries[t], before, sensitive)
-        seen.append(Seen(private, queries[t], Everything(chain.n).on() if private else before))
+        seen.append(SeenStep(private, queries[t], Everything(chain.n).on() if private else before))
     return seen
 
 
@@ -71,7 +71,7 @@ def test_naive_clients_are_caught_and_ours_is_not():
 
 
 def test_a_leak_as_small_as_rounding_is_allowed_and_a_larger_one_is_not(monkeypatch):
-    seen = [Seen(True, (0, 1, 2), Everything(3).on())] * 4
+    seen = [SeenStep(True, (0, 1, 2), Everything(3).on())] * 4
     honest = module.infer
     for promise, shift, expected in (("both", 1e-10, False), ("both", 1e-6, True), ("past", 1e-6, True)):
 
@@ -116,18 +116,18 @@ def test_steps_without_a_law_or_with_a_race_are_counted_and_say_nothing():
     np.testing.assert_allclose(found.beliefs.at[2:4], found.beliefs.before[2:4])
     race = Announced(3, [plan(CHAIN, 1, "race")])
     off = race.off(race.on(), ())
-    blind = attack(CHAIN, "both", [Seen(True, (0, 1, 2), race.on()), Seen(False, (0, 1), off)])
+    blind = attack(CHAIN, "both", [SeenStep(True, (0, 1, 2), race.on()), SeenStep(False, (0, 1), off)])
     assert (blind.off, blind.missed) == (1, 1)
 
 
 def test_what_does_not_fit_is_an_error():
-    full = Seen(True, (0, 1, 2), Everything(3).on())
+    full = SeenStep(True, (0, 1, 2), Everything(3).on())
     with pytest.raises(OnoffError, match="the truth has 1 requests, the stream 2"):
         attack(CHAIN, "both", [full] * 2, truth=(0,))
     with pytest.raises(OnoffError, match="its first step on, which must be ON"):
-        attack(CHAIN, "both", [Seen(False, (0,), None)])
+        attack(CHAIN, "both", [SeenStep(False, (0,), None)])
     absorbing = Chain([[1.0, 0.0], [1.0, 0.0]])
-    two = [Seen(True, (0, 1), Everything(2).on())] * 2
+    two = [SeenStep(True, (0, 1), Everything(2).on())] * 2
     # A stream may begin where it never comes back to, and what is asked ON need not be possible.
     for truth in ((1, 0), (0, 1)):
         assert not attack(absorbing, "both", two, truth=truth).succeeded

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from onoff.client import promises
-from onoff.past import PastState, Step
+from onoff.past import PastState, StepLaw
 from oracles import random_chain
 from replaykit import drawing, life, write_lines
 from sampling import in_turn
@@ -89,7 +89,7 @@ def test_a_draw_that_does_not_follow_its_number_is_found_at_the_first_one(tmp_pa
     def moved(self, step, query):  # a set without the sensitive sources is none of the law
         return advance(self, step, query if query in step.sets else step.sets[-1])
 
-    made.live(60, [drawing(made, Step, DRAWS[name]), patch.object(PastState, "advance", moved)])
+    made.live(60, [drawing(made, StepLaw, DRAWS[name]), patch.object(PastState, "advance", moved)])
     found = made.audit()
     assert made.wrong, "the mistake was never made"
     assert (found.first.step, found.first.rule) == (made.wrong[0], "draw"), str(found)

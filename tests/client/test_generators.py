@@ -17,7 +17,7 @@ import pytest
 
 from clientkit import CHAIN, NAMES, OFF, ON
 from onoff import connect, plan
-from onoff.past import Step
+from onoff.past import StepLaw
 from onoff.plans.store import PlanStore
 from onoff.plans.table import TablePlan
 
@@ -107,7 +107,7 @@ def test_other_generators_are_found(world, monkeypatch, promise, planted):
         stream(world, monkeypatch, promise, randbelow=planted())
 
 
-@pytest.mark.parametrize(("promise", "kind"), [("past", Step), ("both", TablePlan)])
+@pytest.mark.parametrize(("promise", "kind"), [("past", StepLaw), ("both", TablePlan)])
 def test_a_set_that_is_drawn_again_if_it_equals_the_last_is_found(world, monkeypatch, promise, kind):
     honest, last = kind.draw, [None]
 

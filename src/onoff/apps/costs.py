@@ -34,7 +34,7 @@ from onoff.types import Bar, Floats, is_number, quiet
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
-    from onoff.past import Step
+    from onoff.past import StepLaw
     from onoff.schemes.law import Law
 
 PROMISES = ("past", "both")
@@ -227,7 +227,7 @@ def _first_cost(
 
 
 @lru_cache(maxsize=2)
-def _first_step(chain: Chain, sensitive: tuple[int | str, ...], time_limit: float, drawn: bool) -> Step | None:
+def _first_step(chain: Chain, sensitive: tuple[int | str, ...], time_limit: float, drawn: bool) -> StepLaw | None:
     """Prepare the first OFF step after ON, once in each process; None if time runs out."""
     with suppress(TimeoutError):
         return PastState.start(chain, sensitive).prepare(time.monotonic() + time_limit, drawn)

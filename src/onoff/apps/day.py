@@ -40,8 +40,8 @@ WAYS = {  # to ask: what each is called, and for whom it is right
 
 
 @dataclass(frozen=True)
-class Habits:
-    """Habits of a day.
+class Usage:
+    """How a day's requests are made.
 
     `requests` a day, of which the share `private` is private, in runs of `run`; a mirror fetches all `mirrored` times a
     day.
@@ -86,13 +86,13 @@ class Way:
 
 @dataclass(frozen=True)
 class Day:
-    """The ways of asking for these habits, in messages, or in bytes if lengths are known.
+    """The ways of asking for this usage, in messages, or in bytes if lengths are known.
 
     `recommended` is the name of the way that costs least among those that hide private requests.
     """
 
     sources: int
-    habits: Habits
+    usage: Usage
     sensitive: tuple[str, ...]
     streams: int
     unit: str
@@ -103,7 +103,7 @@ class Day:
 
 def compare_day(
     chain: Chain,
-    habits: Habits,
+    usage: Usage,
     *,
     both: bool = False,
     sensitive: Sequence[int | str] = (),
@@ -116,11 +116,11 @@ def compare_day(
     if both:
         chain.without_memory("the promise both")
     sizes = np.array([1.0 if lengths is None else lengths[name] for name in chain.names])
-    everything, requests, steps = float(sizes.sum()), habits.requests, _steps(habits)
+    everything, requests, steps = float(sizes.sum()), usage.requests, _steps(usage)
 
     def mix(off: Floats) -> float:
         """Average the cost of a request, given OFF costs at each step after ON."""
-        return habits.private * everything + (1 - habits.private) * float(times(habits.weights(len(off)), off))
+        return usage.private * everything + (1 - usage.private) * float(times(usage.weights(len(off)), off))
 
     rows = {"openly": [float(times(start_law(chain), sizes))]}
     rows["past"] = [mix(off) for off in _simulate(chain, (), steps, sizes, effort, bar)]
@@ -129,7 +129,7 @@ def compare_day(
         rows["sensitive"] = [float(off[min(SETTLED, len(off)) - 1 :].mean()) for off in late]
     if both:
         rows["both"] = [mix(_plan_costs(chain, steps, lengths, effort, bar))]
-    rows |= {"on": [everything], "mirror": [everything * habits.mirrored / requests]}
+    rows |= {"on": [everything], "mirror": [everything * usage.mirrored / requests]}
     ways = tuple(
         Way(name, *WAYS[name], float(np.mean(row)) * requests, margin(np.array(row)) * requests)
         for name, row in rows.items()
@@ -137,12 +137,12 @@ def compare_day(
     best = min(ways[1:], key=lambda way: way.cost)
     names = tuple(chain.names[x] for x in hidden)
     unit = "messages" if lengths is None else "bytes"
-    return Day(chain.n, habits, names, effort.streams, unit, everything, ways, best.name)
+    return Day(chain.n, usage, names, effort.streams, unit, everything, ways, best.name)
 
 
-def _steps(habits: Habits) -> int:
+def _steps(usage: Usage) -> int:
     """Count the OFF steps after ON that are simulated."""
-    left = np.cumprod(np.full(MOST_STEPS, 1 - habits.on_rate))
+    left = np.cumprod(np.full(MOST_STEPS, 1 - usage.on_rate))
     return int(np.searchsorted(-left, -REST)) + 1 if left[-1] < REST else MOST_STEPS
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.audit.bayes import NOTHING, Beliefs, View, hidden_part, infer
-from onoff.audit.clients import Naive, Step, law_step
+from onoff.audit.clients import ClientStep, Naive, law_step
 from onoff.errors import OnoffError
 from onoff.model.measures import accuracy, divergence
 from onoff.types import Bar, Floats, Mask, Query, quiet
@@ -36,7 +36,7 @@ FALSE_ALARMS = 0.01  # how often the attack may call an honest log leaky
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class SeenStep:
     """A step as the server knows it: if it was ON, its set (None if the log lacks it) and the client's rule there.
 
     The rule is a step of the client, or what its set says by a recorded law (`recorded_view`). A step without a rule
@@ -45,7 +45,7 @@ class Seen:
 
     private: bool
     query: Query | None
-    rule: Step | View | None
+    rule: ClientStep | View | None
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Attack:
 def attack(
     chain: Chain,
     promise: str,
-    seen: Sequence[Seen],
+    seen: Sequence[SeenStep],
     sensitive: Sequence[int] = (),
     rounding: float = 0.0,
     truth: Sequence[int] | None = None,
@@ -117,7 +117,7 @@ def attack(
         raise OnoffError(f"the truth has {len(known)} requests, the stream {len(seen)}")
     there = np.array([step.query is not None for step in seen])
     off, closed = there & ~private, beliefs.sensitive
-    unknown = [rule is None or (isinstance(rule, Step) and rule.silent) for rule in rules]
+    unknown = [rule is None or (isinstance(rule, ClientStep) and rule.silent) for rule in rules]
     reference = beliefs.prior if promise == "both" else beliefs.before
     hidden = np.flatnonzero(there & (private | bool(closed)))
     change = reference - beliefs.after
@@ -143,15 +143,15 @@ def recorded_view(chain: Chain, line: LawLine, query: Query, before: View | None
     return law_step(chain, line, None if before is None else before.contexts, sensitive).view(query)
 
 
-def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[Seen]:
+def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[SeenStep]:
     """The steps of a naive client, which asks openly for the same requests whenever OFF."""
     client, full = Naive(n), tuple(range(n))
     on, off = client.on(), client.off(client.on(), full)
     steps = zip(private, truth, strict=True)
-    return [Seen(True, full, on) if asked else Seen(False, (int(x),), off) for asked, x in steps]
+    return [SeenStep(True, full, on) if asked else SeenStep(False, (int(x),), off) for asked, x in steps]
 
 
-def _usable_rules(promise: str, seen: Sequence[Seen]) -> list[Step | View | None]:
+def _usable_rules(promise: str, seen: Sequence[SeenStep]) -> list[ClientStep | View | None]:
     """The rules that can be used: contexts are not known after a step without one, nor, of `past`, without a query."""
     if not seen or not seen[0].private:
         raise OnoffError("a log is attacked from its first step on, which must be ON: give all its steps")
@@ -163,7 +163,7 @@ def _usable_rules(promise: str, seen: Sequence[Seen]) -> list[Step | View | None
     return rules
 
 
-def _view(step: Seen, rule: Step | View | None) -> View:
+def _view(step: SeenStep, rule: ClientStep | View | None) -> View:
     if rule is None:
         return NOTHING
     view = rule if isinstance(rule, View) else rule.view(step.query or ())

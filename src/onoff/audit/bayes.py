@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BLOCK = 32  # steps between states that are kept on the way forward; the others are computed again on the way back
 Contexts = NDArray[np.intp]
-Part = tuple[int, Any, Any]  # a next request, the states that it leads to, and the moves into them
+Branch = tuple[int, Any, Any]  # a next request, the states that it leads to, and the moves into them
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +115,12 @@ class _Model:
     memory: Contexts
     moves: csr_array
 
-    def parts(self, view: View) -> list[Part]:
+    def parts(self, view: View) -> list[Branch]:
         """All moves; or, if it matters what comes next, for each request the moves into the states that it leads to."""
         return self._by_next if view.chances.shape[2] > 1 else [(0, slice(None), self.moves)]
 
     @cached_property
-    def _by_next(self) -> list[Part]:
+    def _by_next(self) -> list[Branch]:
         into = [np.flatnonzero(self.last == y) for y in range(self.n)]
         return [(y, states, self.moves[:, states]) for y, states in enumerate(into)]
 

@@ -3,9 +3,9 @@
 A step has three secrets: the client's *context*, the request X_t and, with the promise `both`, the next
 request X_{t+1}. The context is all that a client remembers of earlier requests. So a client is, at each step,
 
-    how it asks        p(Q_t = q | context, X_t, X_{t+1}), in whole numbers                       `Step.encoder`
+    how it asks        p(Q_t = q | context, X_t, X_{t+1}), in whole numbers                       `ClientStep.encoder`
     what it remembers  the context at this step, given the context of the step before and the
-                       state of its habits after the request there                                `Step.comes`
+                       state of its habits after the request there                                `ClientStep.comes`
 
 and both follow from the statuses and the queries so far: `on(before, query)` is the ON step and `off(before, query)`
 the OFF step after the step `before` with this query; `on()` begins a stream. Promise `both`: the context is the last
@@ -45,7 +45,7 @@ class TooLarge(OnoffError):
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class ClientStep:
     """One step of a client, made ready from public things; `lag` is 0 if it is ON.
 
     encoder(context, next)[x, i] are the units of the request x on sets[i]: the client asks for sets[i] with probability
@@ -101,14 +101,16 @@ class _Forgetful:
     name: str
     promises = False
 
-    def __init__(self, n: int, sets: tuple[Query, ...], units: Units, on: Step | None = None) -> None:
+    def __init__(self, n: int, sets: tuple[Query, ...], units: Units, on: ClientStep | None = None) -> None:
         self.n = n
-        self._step = cache(lambda lag: on if on and lag == 0 else Step(lag, sets, lambda context, following: units))
+        self._step = cache(
+            lambda lag: on if on and lag == 0 else ClientStep(lag, sets, lambda context, following: units)
+        )
 
-    def on(self, before: Step | None = None, query: Query = ()) -> Step:  # noqa: ARG002
+    def on(self, before: ClientStep | None = None, query: Query = ()) -> ClientStep:  # noqa: ARG002
         return self._step(0)
 
-    def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
+    def off(self, before: ClientStep, query: Query) -> ClientStep:  # noqa: ARG002
         return self._step(before.lag + 1)
 
 
@@ -176,18 +178,18 @@ class Announced:
         self._on, self.step = Everything(n).on(), cache(self._step)
         self._columns = lru_cache(maxsize=KEPT // 2**22)(partial(_columns, n))
 
-    def on(self, before: Step | None = None, query: Query = ()) -> Step:  # noqa: ARG002
+    def on(self, before: ClientStep | None = None, query: Query = ()) -> ClientStep:  # noqa: ARG002
         return self._on
 
-    def off(self, before: Step, query: Query) -> Step:  # noqa: ARG002
+    def off(self, before: ClientStep, query: Query) -> ClientStep:  # noqa: ARG002
         return self.step(before.lag + 1, serving_plan(self.plans, before.lag + 1))
 
-    def _step(self, lag: int, plan: Any) -> Step:
+    def _step(self, lag: int, plan: Any) -> ClientStep:
         """The step at a lag with this plan."""
         comes = np.arange(self.n)[None] if lag == 1 else np.broadcast_to(np.arange(self.n)[:, None], (self.n, self.n))
         sets, rounding = plan.sets if plan.kind == "table" else (), plan.rounding_at(lag)
         chances = partial(self._chances, plan, lag)
-        return Step(lag, sets, partial(_units, plan, lag), self.n, comes, self.n, chances, rounding)
+        return ClientStep(lag, sets, partial(_units, plan, lag), self.n, comes, self.n, chances, rounding)
 
     def _chances(self, plan: Any, lag: int, index: int) -> Floats:
         cube: Floats = self._columns(plan, lag)[:, [index]].toarray().reshape(self.n, self.n, self.n)
@@ -217,7 +219,7 @@ def _columns(n: int, plan: Any, lag: int) -> Any:
 # The promise `past`
 
 
-def law_step(chain: Chain, line: LawLine, before: int | None, sensitive: Sequence[int]) -> Step:
+def law_step(chain: Chain, line: LawLine, before: int | None, sensitive: Sequence[int]) -> ClientStep:
     """The first step after an ON step, or after one with so many contexts `before`, by a law of the promise `past`.
 
     A sensitive request draws from the law itself, in every context.
@@ -236,7 +238,7 @@ def law_step(chain: Chain, line: LawLine, before: int | None, sensitive: Sequenc
         known = np.array(line.place[:before], dtype=np.intp)
         comes[: len(known)] = known[:, None]
         comes[:, hidden] = joined[hidden]
-    return Step(1, law.sets, encoder, 1 + max(0, *line.encoders, *line.place, *line.joined), comes, law=law)
+    return ClientStep(1, law.sets, encoder, 1 + max(0, *line.encoders, *line.place, *line.joined), comes, law=law)
 
 
 class Past:
@@ -253,15 +255,15 @@ class Past:
         self.n, self.sensitive, self.chain, self._checked = n, tuple(sorted(sensitive)), start.chain, checked
         self.findings: list[Finding] = []
         self._start, self._full = start, Everything(n).on()
-        self._ons: dict[tuple[int, ...], Step] = {}
-        self._steps: dict[tuple[Step, Query], Step] = {}
+        self._ons: dict[tuple[int, ...], ClientStep] = {}
+        self._steps: dict[tuple[ClientStep, Query], ClientStep] = {}
         self._left = KEPT
 
-    def on(self, before: Step | None = None, query: Query = ()) -> Step:
+    def on(self, before: ClientStep | None = None, query: Query = ()) -> ClientStep:
         state = self._start if before is None else self._after(before, query).after_full_set()
         return self._ons.setdefault(tuple(state.joined), replace(self._full, exhibit=(state, None)))
 
-    def off(self, before: Step, query: Query) -> Step:
+    def off(self, before: ClientStep, query: Query) -> ClientStep:
         key = before, query if before.lag else ()
         if key in self._steps:
             return self._steps[key]
@@ -273,12 +275,12 @@ class Past:
             self._steps[key] = found
         return found
 
-    def _after(self, before: Step, query: Query) -> Any:
+    def _after(self, before: ClientStep, query: Query) -> Any:
         """The engine's state after a step with this query."""
         state, ready = before.exhibit
         return state.advance(ready, query) if before.lag else state
 
-    def _step(self, before: Step, state: Any, ready: Any) -> Step:
+    def _step(self, before: ClientStep, state: Any, ready: Any) -> ClientStep:
         data = ready.as_dict()
         stated, rounding = law_line(0, data, state.place, state.joined, self.n), float(data["rounding"])
         if rounding > COARSE:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onoff.audit.clients import Client, Step, TooLarge
+from onoff.audit.clients import Client, ClientStep, TooLarge
 from onoff.audit.rows import NOWHERE
 from onoff.model.measures import Joint
 from onoff.types import Floats, Query
@@ -33,19 +33,19 @@ Hidden = tuple[int | None, ...]
 Label = tuple[Hidden, int, int]  # what is hidden so far, the context and the state
 Masses = dict[Label, int]
 Asked = dict[tuple[Label, int], int]  # by the label before and the state after a step
-View = tuple[Query, ...]  # all that the server has seen
+History = tuple[Query, ...]  # all that the server has seen
 Keep = Callable[[Hidden, int, bool], Hidden]
-After = Callable[[Step, Query, int], Step]
+After = Callable[[ClientStep, Query, int], ClientStep]
 
 
 @dataclass(frozen=True)
 class Part:
     """Masses of all who showed this view before a step, and at it asked for this set; labels are those after it."""
 
-    step: Step
-    view: View
+    step: ClientStep
+    view: History
     query: Query
-    following: Step
+    following: ClientStep
     masses: Masses
 
 
@@ -71,9 +71,9 @@ def walk(
     moves = [[(z, p) for z, p in enumerate(row) if p] for row in in_units(chain.moves)]
     last, shares = chain.last.tolist(), cache(_shares)
     masses: Masses = {((), 0, z): p for z, p in enumerate(in_units(start[None])[0]) if p}
-    nodes: dict[Step, dict[View, Masses]] = {client.on(): {(): masses}}
+    nodes: dict[ClientStep, dict[History, Masses]] = {client.on(): {(): masses}}
 
-    def move(step: Step, then: Step, found: Asked) -> Masses:
+    def move(step: ClientStep, then: ClientStep, found: Asked) -> Masses:
         """Go on to the next step, with what is then hidden and the context there."""
         moved: Masses = {}
         for ((hidden, context, state), following), mass in found.items():
@@ -106,7 +106,7 @@ def walk(
             nodes.setdefault(part.following, {})[*part.view, part.query] = part.masses
 
 
-def _shares(step: Step, context: int, request: int, next: int) -> list[tuple[int, int]]:
+def _shares(step: ClientStep, context: int, request: int, next: int) -> list[tuple[int, int]]:
     """The sets that a client may ask for, with the units of their probability."""
     units = step.encoder(context, next)
     row: list[int] = [] if units is None else units[request].tolist()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onoff.audit import attack as bayesian
-from onoff.audit.attack import Attack, Seen, recorded_view
+from onoff.audit.attack import Attack, SeenStep, recorded_view
 from onoff.audit.bayes import View
 from onoff.audit.clients import Announced
 from onoff.audit.exhibits import law_digest, plan_laws, read_laws, remade_laws
@@ -277,7 +277,7 @@ def _sets(lines: Sequence[Line]) -> dict[int, Query]:
     return {line.step: line.query for line in reversed(lines)}
 
 
-def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: Exhibits, laws: _Laws) -> list[Seen]:
+def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: Exhibits, laws: _Laws) -> list[SeenStep]:
     """The steps up to the last one in the log, as the server knows them."""
     sets = _sets(stream)
     both = journal.promise == "both"
@@ -291,11 +291,11 @@ def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: E
         return (client.step(lag, plan) if served else None) if both else laws.rules.get(step.step)
 
     last = max(sets) + 1
-    return [Seen(step.lag == 0, sets.get(step.step), rule(step, step.lag)) for step in journal.steps[:last]]
+    return [SeenStep(step.lag == 0, sets.get(step.step), rule(step, step.lag)) for step in journal.steps[:last]]
 
 
 def _attack_both(
-    chain: Chain, promise: str, steps: Sequence[Seen], sensitive: Sequence[int], rounding: float,
+    chain: Chain, promise: str, steps: Sequence[SeenStep], sensitive: Sequence[int], rounding: float,
     truth: Sequence[int] | None, progress: Progress = silent,
 ) -> tuple[Attack | None, Attack | None]:  # fmt: skip
     """Attack a log and, if the requests are known, that of a naive client."""
@@ -322,11 +322,11 @@ def _attack_alone(
     if len(statuses) <= max(sets):
         raise OnoffError(f"there are {len(statuses)} statuses, but the log has a step {max(sets)}: give all of them")
     client = Announced(chain.n, list(exhibits.plans.values()))
-    steps: list[Seen] = []
+    steps: list[SeenStep] = []
     step = client.on()
     for t, private in enumerate(statuses[: max(sets) + 1]):
         step = client.on() if private or not steps else client.off(step, ())
-        steps.append(Seen(step.lag == 0, sets.get(t), step))
+        steps.append(SeenStep(step.lag == 0, sets.get(t), step))
     rounding = sum(seen.rule.rounding for seen in steps if isinstance(seen.rule, type(step)))
     made = _attack_both(chain, "both", steps, (), rounding, truth)
     unchecked = tuple((t, NO_JOURNAL) for t in range(len(steps)))

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onoff.audit.clients import Client, Step, TooLarge
-from onoff.audit.enumeration import MISSING, ONE, After, Hidden, Keep, Part, View, joint_law, walk
+from onoff.audit.clients import Client, ClientStep, TooLarge
+from onoff.audit.enumeration import MISSING, ONE, After, Hidden, History, Keep, Part, joint_law, walk
 from onoff.audit.law import Finding, Law, check_encoder
 from onoff.audit.rows import Walk
 from onoff.errors import OnoffError
@@ -172,9 +172,9 @@ class _Setting:
         start = np.pad(self.start, (0, len(self.chain.states) - len(self.start)))
         return walk(self.chain, self.known, self.client, start, len(self.statuses), keep, after)
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[ClientStep]:
         """The steps of a client whose public state does not depend on queries."""
-        steps: list[Step] = []
+        steps: list[ClientStep] = []
         for private in self.statuses:
             steps.append(self.client.on() if private else self.client.off(steps[-1], ()))
         return steps
@@ -227,7 +227,7 @@ def _by_enumeration(setting: _Setting) -> StreamAudit:
         sensitive = setting.used.last[token] in setting.sensitive
         return (token,) if private else (*hidden, token if sensitive else None)
 
-    def after(step: Step, query: Query, t: int) -> Step:
+    def after(step: ClientStep, query: Query, t: int) -> ClientStep:
         return client.on(step, query) if (*statuses, True)[t + 1] else client.off(step, query)
 
     stated = list(setting.roundings()) if both and client.promises else [None] * len(statuses)
@@ -247,7 +247,7 @@ def _leak_by_stream(told: Told, parts: Sequence[Part]) -> Told:
 
 def _leak_by_query(told: Told, parts: Sequence[Part]) -> Told:
     """Promise `past`, from joint[query; hidden] after every past: the law of the query given what is hidden."""
-    bits, distance, by_past = 0.0, Fraction(0), dict[tuple[Step, View], list[Part]]()
+    bits, distance, by_past = 0.0, Fraction(0), dict[tuple[ClientStep, History], list[Part]]()
     for part in parts:
         by_past.setdefault((part.step, part.view), []).append(part)
     for (step, _), mine in by_past.items():
@@ -279,7 +279,7 @@ def _by_bound(setting: _Setting, advance: Callable[[], None]) -> StreamAudit:
     return _judge(setting, BOUND, told, findings)
 
 
-def _encoder_distance(chain: Chain, step: Step) -> Fraction | Finding:
+def _encoder_distance(chain: Chain, step: ClientStep) -> Fraction | Finding:
     """The most that the law of the query in a context is off from one law, or what is wrong with an encoder.
 
     The one law is what the first encoder sums to: a plan's own law, if the plan is one.

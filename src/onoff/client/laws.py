@@ -14,8 +14,8 @@ is begun: one JSON object a line, without any secret (no request, no context, no
     {"format": "onoff-law", "version": 3, "stream": hex, "step": t, "place": [...], "joined": [...], "law": {...}}
 
 `place` and `joined` are those of the state in which the step was prepared (`onoff.past.PastState`), and `law` is
-`Step.as_dict`. A step that was recorded but not begun, because the client was killed, is recorded again: the last line
-of a step counts.
+`StepLaw.as_dict`. A step that was recorded but not begun, because the client was killed, is recorded again: the last
+line of a step counts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from onoff.files import append_line, error_sentence
 from onoff.types import Query, Units
 
 if TYPE_CHECKING:
-    from onoff.past import Step
+    from onoff.past import StepLaw
     from onoff.plans.plan import Plan
 
 Entries = tuple[int, Units, Units, Units]  # a context with the requests, the positions of sets and the units
@@ -42,7 +42,7 @@ Entries = tuple[int, Units, Units, Units]  # a context with the requests, the po
 HEAD = b'{"format": "onoff-law", '  # how every line of a record begins
 
 
-def law_line(stream: str, number: int, step: Step) -> bytes:
+def law_line(stream: str, number: int, step: StepLaw) -> bytes:
     """The line of a prepared step."""
     state = step.state
     line = {
@@ -66,7 +66,7 @@ def record(file: Path, line: bytes) -> None:
         raise OnoffError(f"the law of a step cannot be recorded, and nothing was asked: {why}") from None
 
 
-def step_digest(step: Step) -> str:
+def step_digest(step: StepLaw) -> str:
     """The digest of a prepared step of the promise `past`: its law and the encoders of all contexts."""
     return _digest(_hash_law(step.sets, step.masses), ((context, *step.entries(context)) for context in step.contexts))
 

@@ -28,7 +28,7 @@ from onoff.client.protocol import Pending, begin_both, begin_past, next_lag
 from onoff.errors import OnoffError, SessionError
 from onoff.model.chain import Chain
 from onoff.model.powers import one_thread
-from onoff.past import Habits, PastState, Step
+from onoff.past import Habits, PastState, StepLaw
 from onoff.past.state import sensitive_sources
 from onoff.plans.planner import Planner
 from onoff.schemes import list_names
@@ -199,7 +199,7 @@ class Past(Drawing):
 class Prepared:
     """A step, the digest of its law, and its line for the record, empty if none is kept."""
 
-    step: Step
+    step: StepLaw
     law: str
     line: bytes
 

@@ -28,7 +28,7 @@ from onoff.errors import Announced, ChainError, ContextError, NothingPending, On
 from onoff.model.bounds import sum_up
 from onoff.model.chain import Chain
 from onoff.model.tree import describe_state
-from onoff.past import PublicState, Step
+from onoff.past import PublicState, StepLaw
 from onoff.plans.plan import Plan
 from onoff.text import plain
 from onoff.types import RandBelow, is_flag
@@ -172,7 +172,7 @@ def begin_past(
     public: PublicState,
     request: int,
     private: bool,
-    prepared: Step | None,
+    prepared: StepLaw | None,
     randbelow: RandBelow = secrets.randbelow,
 ) -> Begun:
     """Draw the query of a step of the promise `past` or `all`. Unless it is the full set, it needs `prepared`."""

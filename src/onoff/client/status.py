@@ -12,15 +12,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from onoff.client.disk import Step as Row
-from onoff.client.disk import check_is_journal, connect_to_read, explain_errors, newest_chain, read_meta
+from onoff.client.disk import Step, check_is_journal, connect_to_read, explain_errors, newest_chain, read_meta
 from onoff.client.habits import HabitsStatus, chain_of_row, read_public
 from onoff.client.memory import Memory
 from onoff.client.protocol import State
 from onoff.errors import ChainError, JournalError, OnoffError
 from onoff.files import path_of, read_rows
 from onoff.model.chain import Chain
-from onoff.past import Step
+from onoff.past import StepLaw
 from onoff.plans.plan import Plan
 from onoff.plans.planner import Planner
 
@@ -58,7 +57,7 @@ class Totals:
     single: int
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Totals:
+    def of(cls, rows: Iterable[Step]) -> Totals:
         done = [row for row in rows if row.bytes is not None]
         return cls(
             len(done),
@@ -94,7 +93,7 @@ class Status:
     stated: Chain | None
     habits: HabitsStatus | None = None
     plan: Plan | None = None
-    law: Step | None = None
+    law: StepLaw | None = None
 
 
 @contextmanager
@@ -122,7 +121,7 @@ def snapshot(path: str | Path) -> Snapshot:
 def account(path: str | Path) -> Account:
     """Read a journal with its sums, without locking or changing it."""
     with _open_snapshot(path) as (database, found):
-        rows = list(map(Row.of_row, read_rows(database, "steps")))
+        rows = list(map(Step.of_row, read_rows(database, "steps")))
     midnight = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
     today = (row for row in rows if row.ended is not None and row.ended >= midnight)
     return Account(**vars(found), totals=Totals.of(rows), today=Totals.of(today))
@@ -140,7 +139,7 @@ def used_chain(path: Path) -> Chain | None:
     None if there is no such chain, or only from before the habits were learned anew.
     """
     with _open_snapshot(path) as (database, found):
-        rows = map(Row.of_row, read_rows(database, "steps"))
+        rows = map(Step.of_row, read_rows(database, "steps"))
         drawn = [row.step for row in rows if row.plan == "past" and row.bytes is not None]
         newer = found.state.step + 1
         for row in reversed(list(read_rows(database, "chains"))):
@@ -172,7 +171,7 @@ def last_end(path: Path) -> float | None:
         return None
     with suppress(sqlite3.Error, ValueError, LookupError), closing(connect_to_read(path)) as database:
         newest = "WHERE step >= (SELECT MAX(step) - 1 FROM steps)"  # one may be pending
-        ends = [row.ended for row in map(Row.of_row, read_rows(database, "steps", newest)) if row.ended is not None]
+        ends = [row.ended for row in map(Step.of_row, read_rows(database, "steps", newest)) if row.ended is not None]
         return max(ends, default=None)
     return None
 

@@ -1,6 +1,6 @@
 """The promise `past`: past private requests and sensitive sources stay hidden, and nothing has to be announced.
 
-Everything here except `Step.draw` is a function of public things: the chain, the sensitive set, the statuses and the
+Everything here except `StepLaw.draw` is a function of public things: the chain, the sensitive set, the statuses and the
 queries so far. The server could compute it too. There is no I/O; states and steps are frozen. The reader's side of a
 step, with what is secret, is `onoff.client.protocol`. `PublicState` has the rows with the habits, which may change.
 
@@ -13,6 +13,6 @@ step, with what is secret, is `onoff.client.protocol`. `PublicState` has the row
 """
 
 from onoff.past.habits import Habits, PublicState
-from onoff.past.state import PastState, Step
+from onoff.past.state import PastState, StepLaw
 
-__all__ = ["Habits", "PastState", "PublicState", "Step"]
+__all__ = ["Habits", "PastState", "PublicState", "StepLaw"]

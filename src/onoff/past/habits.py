@@ -33,7 +33,7 @@ import numpy as np
 from onoff.errors import PlanError
 from onoff.model.chain import Chain
 from onoff.model.misfit import FEW
-from onoff.past.state import PastState, Step
+from onoff.past.state import PastState, StepLaw
 from onoff.types import Floats, Query, Units
 
 STAGES = ("learning", "complete", "known", "all")
@@ -234,7 +234,7 @@ class PublicState:
             rows = PastState.start(habits.chain, self.sensitive) if state is None else state.after_full_set()
         return replace(self, habits=habits, rows=_with_chain(habits.chain, rows))
 
-    def after(self, step: Step, query: Query) -> Self:
+    def after(self, step: StepLaw, query: Query) -> Self:
         """Advance by an OFF step."""
         assert self.rows is not None
         rows = self.rows.advance(step, query)

@@ -1,7 +1,7 @@
 """The state between two steps of the promise `past`, and the step that is prepared from it.
 
 A state holds the possible contexts, with a belief in each. A step is the law of the next query with its encoders. All
-of it is public but `Step.draw`. Secrets (the reader's state and context) are in `onoff.client.protocol`.
+of it is public but `StepLaw.draw`. Secrets (the reader's state and context) are in `onoff.client.protocol`.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class PastState:
             raise PlanError(f"no reader in the context {context!r} can have come to the state {state!r}")
         return found
 
-    def prepare(self, deadline: float = inf, drawn: bool = True) -> Step:
+    def prepare(self, deadline: float = inf, drawn: bool = True) -> StepLaw:
         """Compute law and encoders of the next OFF step from this state alone; past a deadline raise `TimeoutError`.
 
         If no query is `drawn` from the step, since only the law is wanted, it has no encoders.
@@ -141,7 +141,7 @@ class PastState:
         if not self.live:
             query = self.sensitive if n else tuple(range(self.chain.n))
             law = Law(as_matrix([query], self.chain.n), np.array([DENOMINATOR]))
-            return Step(self, (), law, float(len(self.sensitive)), 0.0, None)
+            return StepLaw(self, (), law, float(len(self.sensitive)), 0.0, None)
         rows, possible = self.open_rows, self.requests[list(self.live)][:, self.open_sources]
         spread = float(self.spreads[list(self.live)].max()) + filters.spread_of_a_row(int(self._ways.max()))
         error = filters.error_of(spread, n)
@@ -160,9 +160,9 @@ class PastState:
         member = np.ones((len(inner.member), self.chain.n), dtype=bool)
         member[:, self.open_sources] = inner.member
         lower = len(self.sensitive) + max(outer, bound)
-        return Step(self, self.live, Law(member, inner.mass), lower, sum_up(off_by, error), found)
+        return StepLaw(self, self.live, Law(member, inner.mass), lower, sum_up(off_by, error), found)
 
-    def advance(self, step: Step, query: Query) -> PastState:
+    def advance(self, step: StepLaw, query: Query) -> PastState:
         """The state after `query`: update beliefs, add contexts of sensitive requests, merge nearly equal contexts."""
         if not self.same(step.state) or (step.contexts and step.encoders is None):
             raise PlanError("the step was prepared for another state, or without encoders")
@@ -183,7 +183,7 @@ class PastState:
             tuple(map(int, place)), tuple(map(int, joined)),
         )  # fmt: skip
 
-    def _move(self, step: Step, index: int) -> Contexts:
+    def _move(self, step: StepLaw, index: int) -> Contexts:
         """The beliefs after the set `index` of the law if the request was open; `place` has the live contexts."""
         live, size = list(self.live), len(self.chain.P)
         beliefs, possible, spreads = np.zeros((len(live), size)), np.zeros((len(live), size), bool), np.empty(0)
@@ -242,7 +242,7 @@ class PastState:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class StepLaw:
     """The query is sets[i] with probability masses[i] / denominator, whatever is hidden.
 
     Every set holds all sensitive sources. `contexts` are those in which an open request is possible; each has an

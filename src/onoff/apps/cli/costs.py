@@ -75,7 +75,7 @@ def costs(
     """
     from onoff.apps.costs import Costs, Effort, read_lengths
     from onoff.apps.costs import costs as compute
-    from onoff.apps.day import Habits, compare_day
+    from onoff.apps.day import Usage, compare_day
     from onoff.apps.parallel import use_workers
     from onoff.apps.plots import plot_costs
     from onoff.client.status import snapshot
@@ -100,10 +100,10 @@ def costs(
     if day:
         [(name, chain)] = found.items()
         own = None if sizes is None else sizes[name]
-        habits = Habits(requests, private, run, mirrored)
+        usage = Usage(requests, private, run, mirrored)
         with use_workers(jobs, dask):
             compared = compare_day(
-                chain, habits, both="both" in promises, sensitive=hidden, lengths=own, effort=effort, bar=bar
+                chain, usage, both="both" in promises, sensitive=hidden, lengths=own, effort=effort, bar=bar
             )
         (print_json if as_json else _print_day)(compared)
         return
@@ -192,10 +192,10 @@ def _files(files: list[Path]) -> dict[str, Chain]:
 
 def _print_day(found: Day) -> None:
     """Print what a day costs by each way of asking, which way is recommended, and for whom each way is right."""
-    habits = found.habits
-    title = f"{habits.requests:,} requests a day for {found.sources} sources, {habits.private:.0%} of them private"
-    age = f"up to {24 / habits.mirrored:.2g} h old"
-    more = {"mirror": f": {habits.mirrored:,} a day, {age}"}
+    usage = found.usage
+    title = f"{usage.requests:,} requests a day for {found.sources} sources, {usage.private:.0%} of them private"
+    age = f"up to {24 / usage.mirrored:.2g} h old"
+    more = {"mirror": f": {usage.mirrored:,} a day, {age}"}
     rows = [(way.label + more.get(way.name, ""), _number(way.cost, way.margin)) for way in found.ways]
     print_table(title, ("", f"{found.unit} a day"), rows)
     openly, best = found.ways[0], next(way for way in found.ways if way.name == found.recommended)
@@ -206,7 +206,7 @@ def _print_day(found: Day) -> None:
     for way in found.ways:
         print(f"{way.label}: right if {way.right_for}")
     print(
-        f"Taken for granted: requests follow the chain, private ones come in runs of {habits.run:g}. Not counted: "
+        f"Taken for granted: requests follow the chain, private ones come in runs of {usage.run:g}. Not counted: "
         f"headers. ± is 95 % over {found.streams} simulated streams."
     )
     if not found.sensitive:

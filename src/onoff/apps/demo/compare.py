@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from onoff.audit.bayes import Beliefs, View, hidden_part, infer
-from onoff.audit.clients import Client, Decoys, Everything, Naive, Step
+from onoff.audit.clients import Client, ClientStep, Decoys, Everything, Naive
 from onoff.audit.files import Log, read_journal
 from onoff.audit.log import Exhibits, audit_log
 from onoff.client.status import account
@@ -52,7 +52,7 @@ class Rival:
         """Interpret a query as a server that knows these rules."""
         return self._step(private).view(query)
 
-    def _step(self, private: bool) -> Step:
+    def _step(self, private: bool) -> ClientStep:
         on = self.rules.on()
         return on if private and self.switches else self.rules.off(on, ())
 
