@@ -54,7 +54,7 @@ NOT_OPEN = (
     "the client is not open in this process: use it in `async with connect(...)` or `with connect_sync(...)`, once"
 )
 DELAY = 0.05  # seconds between two points of the clock: longer than any draw and its commit
-EXIT = 10  # delays: a program that makes one request ends a multiple of so many after its client was closed
+EXIT = 10  # delays: a program ends a multiple of so many after its client was closed
 
 
 class Client:
@@ -339,9 +339,9 @@ class Client:
         return Message.of(self.chain.names, *found, body)
 
     def wait_to_exit(self) -> None:
-        """Wait, in a program that makes one request, until its end says nothing about the message.
+        """Wait, in a program that ends now, until its end says nothing about its last message.
 
-        Such a program works on its message, and the next program may ask at once. So it ends at a multiple of `EXIT`
+        The program works on that message, and the next program may ask at once. So it ends at a multiple of `EXIT`
         delays after the client was closed: until then all bodies of the answer were treated alike, and took their time.
         """
         if self._opened is not None and self._opened.ended is not None and self.delay > 0:

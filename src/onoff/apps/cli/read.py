@@ -251,6 +251,7 @@ def play(
         for found in delivery.close():
             note(found)
         note_planner(client)
+        client.wait_to_exit()
     for row in steps:
         log_step(row, names)
     if result.note is not None:
@@ -321,7 +322,7 @@ def _deliver(
         raise errors.SourceError(words, status=204, body=b"")
     try:
         if out is not None:
-            write_atomically(out, message.body)
+            write_atomically(out, message.body, sync=False)  # it is on disk already: the journal has it
         if as_json:
             print_json(message_data(message, row, out))
         elif out is None:
