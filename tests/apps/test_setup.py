@@ -222,6 +222,14 @@ def test_a_chain_that_no_query_was_drawn_with_is_learned_anew(site, place):
     assert snapshot(made.journal).public["habits"]["stage"] == "learning"
 
 
+def test_a_chain_that_was_forgotten_is_not_taken_over(site, place):
+    plainly(site, place)
+    learn(place)
+    assert used_chain(place / "journal-1") is not None
+    read(place, [("news", False)], relearn=True)
+    assert used_chain(place / "journal-1") is None
+
+
 def test_a_chain_that_is_used_by_a_pending_query_alone_is_learned_anew(site, place):
     plainly(site, place)
     read(place, [(name, False) for name in OPEN])

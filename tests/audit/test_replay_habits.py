@@ -169,6 +169,25 @@ def test_a_chain_that_is_fitted_again_to_the_same_rows_is_noted_with_its_new_wei
     assert weights == {0: [10, 10], 23: [20, 20], 43: [30, 30]}
 
 
+def test_a_chain_that_rests_on_next_to_nothing_is_followed(tmp_path):
+    little = Chain(np.full((2, 2), 0.5), weight=[1e-4, 1e-4])
+    made = life(tmp_path, "past", chain=little, sensitive=(), private=0.0)
+    with patch.object(Life, "stated", little):
+        assert made.live(15).audit(record=None, engine=made.engine()).findings == ()
+
+
+def test_a_stated_chain_that_counts_replace_is_followed_to_the_end(tmp_path):
+    """Requests in order blow the fuse of the stated chain, and later that of the chain that was counted."""
+    made = life(tmp_path, "past", chain=FOUR, sensitive=(), private=0.0)
+    honest = FOUR.simulate(70, np.random.default_rng(1)).tolist()
+    made.chain = Path(FOUR, [*honest, *[t % 4 for t in range(41)], *[-t % 4 for t in range(91)]])
+    with patch.object(Life, "stated", FOUR):
+        assert made.live(200).audit().findings == ()
+        made.chain = FOUR
+        assert len(made.chains()) > 1
+    assert made.steps()[-1].lag == 0
+
+
 def test_a_chain_with_memory_is_fitted_again_state_by_state(tmp_path):
     """The states stay; transitions are counted where queries of one source have made the state known."""
     rows = [[0.8, 0.2], [0.3, 0.7], [0.9, 0.1], [0.2, 0.8], [0.8, 0.2], [0.3, 0.7]]

@@ -193,7 +193,34 @@ def test_the_fuse_blows_within_three_reloads_in_fixed_order_and_not_for_honest_r
         order = rng.permutation(n)
         fixed = np.zeros((n, n))
         fixed[order, np.roll(order, -1)] = 1
-        assert blows_at(learned(P, rng), fixed, 30, rng) is not None
+        assert blows_at(learned(P, rng), fixed, 40, rng) is not None
+
+
+@pytest.mark.parametrize("kind", ["exact", "learned"])
+def test_the_fuse_is_as_sharp_after_a_thousand_honest_requests(kind):
+    """Their bets have lost all capital that was staked at first."""
+    rng, n = np.random.default_rng(4), 10
+    P = rng.dirichlet(np.ones(n), n)
+    habits = Habits(Chain(P), "known") if kind == "exact" else learned(P, rng)
+    for x in Chain(P).simulate(1000, rng).tolist():
+        habits = habits.after_query((x,), private=False)
+    assert habits.bits < 0.01
+    assert blows_at(habits, np.roll(np.eye(n), 1, axis=1), 30, rng) is not None
+
+
+def test_a_stated_chain_is_left_for_the_counts_only_if_they_are_enough():
+    for first, stage in ((1, "all"), (requests_needed(4), "known")):
+        habits = Habits(Chain(np.full((4, 4), 0.25)), "known")
+        for x in np.random.default_rng(1).integers(4, size=first).tolist():
+            habits = habits.after_query((x,), private=False)
+        while habits.chain.weight is None and habits.stage == "known":
+            before, habits = habits, habits.after_query(((habits.run[-1] + 1) % 4,), private=False)
+        assert habits.stage == stage
+        assert before.bits > 0.1
+
+
+def test_a_row_that_rests_on_next_to_nothing_may_be_anything():
+    assert plausible_distance(np.full(10, 0.1).tobytes(), 1e-4) == 1.0
 
 
 def test_honest_readers_of_a_fitted_chain_do_not_blow(tmp_path):
@@ -226,9 +253,15 @@ def test_learning_ends_with_a_chain_or_with_a_private_request():
         assert habits.stage == "learning", number
         habits = habits.after_learning(number % 4, private=False)
     assert habits.stage == "complete"
-    assert habits.chain.P[0, 1] > 0.6  # ten times 0 -> 1, and five transitions that know nothing
+    assert habits.chain.P[0, 1] > 0.9  # ten times 0 -> 1, and half a transition that knows nothing
     assert habits.chain.P.min() > 0
-    assert habits.chain.weight.tolist() == [15, 15, 15, 15]
+    assert habits.chain.weight.tolist() == [10.5, 10.5, 10.5, 10.5]
+
+
+def test_rows_that_are_alike_are_pulled_together_and_rows_that_are_not_are_left_apart():
+    even, apart = np.full((4, 4), 5), 20 * np.eye(4, dtype=np.int64)
+    for counts, pull in ((even, 20.0), (apart, 0.5)):
+        assert (Habits(Chain(np.full((4, 4), 0.25)), "learning", counts).fit().chain.weight == 20 + pull).all()
 
 
 def test_the_chain_is_fitted_again_after_enough_transitions_between_single_queries():

@@ -7,9 +7,8 @@ first step that it serves. Here it is compared with the one that is due:
             which remembers one request. A request that is asked ON ends it: everything is asked for to the end
     fixed   the next step must be asked OFF, and uses that chain; else everything is asked for to the end
     known   OFF queries of one source each make the reader's state known. A transition from a known state to such a
-            query is counted and bet on. After 10 for each state the chain is fitted again, right after a full set or
-            where the state is known. If the bets reach 1000, everything is asked for to the end, unless a chain that
-            was stated as exact can be replaced by the counts
+            query is counted and bet on. After 10 for each state the chain is fitted again. If the bets reach 1000,
+            everything is asked for to the end, unless a chain that was stated as exact can be replaced by the counts
 
 Nothing after the learning looks at requests: queries and statuses decide.
 """
@@ -20,6 +19,7 @@ import json
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import lgamma
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from onoff.audit.files import Journal, Step
     from onoff.model.chain import Chain
 
-EACH, PRIOR, BLOWN = 10, 5.0, 1000.0
+EACH, BLOWN = 10, 1000.0
+PRIORS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 QUANTILE, DRAWS = 0.99, 400
-BEGUN = np.ones(3)  # the capital of each bet
 NEAR = 1e-9  # entries of two chains that count as equal
 UNKNOWN = Finding(UNCHECKED, "the chain that was learned is believed: requests that it was made of were erased")
 
@@ -138,13 +138,14 @@ class Habits:
         elif due is not None:
             if not _equal(due, noted):
                 yield Finding("habits", "the chain that is used from the next step on is not the one that is due")
-            refitted = self.stage == "known" and self.chain.weight is not None
+            bet = (self._wealth, self._bets) if self.stage == "known" and self.chain.weight is not None else None
             self.changed = True
-            self._begin(noted, self._run if self.stage == "known" else (), self._wealth if refitted else BEGUN)
+            self._begin(noted, self._run if self.stage == "known" else (), bet)
 
-    def _begin(self, chain: Recorded, run: Sequence[int] = (), wealth: Floats = BEGUN) -> None:
-        """Begin to count with this chain."""
-        self.chain, self._run, self._wealth = chain, run, wealth
+    def _begin(self, chain: Recorded, run: Sequence[int] = (), bet: tuple[Floats, int] | None = None) -> None:
+        """Begin to count with this chain. What was `bet` before goes on, with its capital and number."""
+        self.chain, self._run = chain, run
+        self._wealth, self._bets = (np.zeros(3), 0) if bet is None else bet
         self._counts = np.zeros(chain.P.shape, np.int64)
 
     def _after(self, step: Step, private: bool) -> Recorded | None:
@@ -159,16 +160,21 @@ class Habits:
         else:
             state = self.chain.known_state(self._run)
             if state is not None:
-                self._wealth = self._wealth * self._factors(state, step.query[0])
+                self._bet(self._factors(state, step.query[0]))
             self._count(step.query[0])
         if self._wealth.mean() >= BLOWN:
             if self.chain.weight is None and self._enough:
                 return self._fit()
             self.stage = "all"
         elif self.chain.weight is not None and self._enough:
-            may_change = private or self.chain.known_state(self._run) is not None
-            return self._posterior(self.chain.P, self.chain.weight) if may_change else None
+            return self._posterior(self.chain.P, self.chain.weight)
         return None
+
+    def _bet(self, factors: Floats) -> None:
+        """Multiply what was staked: 1/2 with the first bet, and 1/6, 1/12, ... after as many bets as sources each."""
+        turn, rest = divmod(self._bets, self.chain.P.shape[1])
+        self._wealth = (self._wealth + (0 if rest else 1 / (turn + 1) - 1 / (turn + 2))) * factors
+        self._bets += 1
 
     def _learn(self, step: Step) -> Recorded | None:
         if step.asked_private:
@@ -197,7 +203,14 @@ class Habits:
     def _fit(self) -> Recorded:
         """A chain that rests on what was counted alone."""
         shares = (self._counts.sum(axis=0) + 0.5) / (self._counts.sum() + self.chain.P.shape[1] / 2)
-        return self._posterior(np.tile(shares, (len(self._counts), 1)), np.full(len(self._counts), PRIOR))
+        likelihoods = [self._log_likelihood(pull * shares) for pull in PRIORS]
+        pull = PRIORS[int(np.argmax(likelihoods))]
+        return self._posterior(np.tile(shares, (len(self._counts), 1)), np.full(len(self._counts), pull))
+
+    def _log_likelihood(self, prior: Floats) -> float:
+        """Of the counts, if each row comes from a Pólya urn with this prior."""
+        rise = np.vectorize(lambda start, count: lgamma(start + count) - lgamma(start))
+        return float(rise(prior, self._counts).sum() - rise(prior.sum(), self._counts.sum(axis=1)).sum())
 
     def _posterior(self, prior: Floats, weight: Floats) -> Recorded:
         """A chain of the same states, with the `prior` counted as `weight` transitions."""
@@ -214,7 +227,9 @@ class Habits:
         eps = 0.0
         if self.chain.weight is not None:
             drawn = np.random.default_rng(0).standard_gamma(self.chain.weight[state] * mu, (DRAWS, len(mu)))
-            eps = float(np.quantile(np.abs(drawn / drawn.sum(axis=1)[:, None] - mu).sum(axis=1) / 2, QUANTILE))
+            total = np.where((drawn > 0).any(axis=1), drawn.sum(axis=1), np.nan)
+            far = np.quantile(np.abs(drawn / total[:, None] - mu).sum(axis=1) / 2, QUANTILE)
+            eps = 1.0 if np.isnan(far) else float(far)
         return np.array([_factor(mu, nu, eps, y) for nu in (*laws, order)])
 
 

@@ -8,7 +8,6 @@ import shlex
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +46,7 @@ class HabitsStatus:
     def of(cls, habits: Habits) -> HabitsStatus:
         seen = int(habits.transitions.sum())
         noted = seen + len(habits.run) if habits.stage == "learning" else 0
-        wealth = sum(habits.wealth) / len(habits.wealth)
-        bits = max(0.0, log2(wealth) / habits.bets) if habits.bets and wealth > 0 else 0.0
-        return cls(habits.stage, noted, requests_needed(len(habits.chain.P)) + 1, habits.blown, bits)
+        return cls(habits.stage, noted, requests_needed(len(habits.chain.P)) + 1, habits.blown, habits.bits)
 
     @property
     def brief(self) -> str:

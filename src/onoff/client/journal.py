@@ -136,20 +136,22 @@ class Journal:
         drawn, public = begun.pending, begun.public
         about = (drawn.private, drawn.asked_private, drawn.lag, drawn.plan, drawn.query, drawn.request, drawn.next)
         step = Step(begun.state.step, *about, float(cost), numbers_text(begun.numbers), law)
-        with self._transaction(
-            begun.state, {} if public is None else {"public": json.dumps(public.as_dict())}
-        ) as database:
-            write_row(database, "steps", step.row)
-            if public is not None:
-                self._write_chain(database, public.habits, 0 if step.step == 0 else step.step + 1)
+        changes = {} if public is None else {"public": json.dumps(public.as_dict())}
+        chain = None if public is None else self._new_chain(public.habits, 0 if step.step == 0 else step.step + 1)
+        try:
+            with self._transaction(begun.state, changes) as database:
+                write_row(database, "steps", step.row)
+                if chain is not None:
+                    write_row(database, "chains", chain)
+        finally:
+            if self.state is begun.state and chain is not None:  # on disk
+                self._newest_chain = chain
 
-    def _write_chain(self, database: sqlite3.Connection, habits: Habits, step: int) -> None:
-        """Write the chain that may serve from `step` on, unless it is there."""
+    def _new_chain(self, habits: Habits, step: int) -> dict[str, Any] | None:
+        """The row for the chain that may serve from `step` on; None if there is none, or its row is the newest."""
         row = chain_row(step, habits)
-        newest = self._newest_chain
-        if habits.stage in ("complete", "known") and (newest is None or {**newest, "step": step} != row):
-            write_row(database, "chains", row)
-            self._newest_chain = row
+        is_noted = self._newest_chain is not None and {**self._newest_chain, "step": step} == row
+        return row if habits.stage in ("complete", "known") and not is_noted else None
 
     def public_state(self, chain: Chain) -> PublicState:
         """The public state after the newest query. `chain` is that of the journal."""

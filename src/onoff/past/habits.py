@@ -8,24 +8,26 @@ A chain becomes public when a query is drawn with it, so it may be made of publi
 2. `known`: after as many OFF queries of one source in a row as the chain remembers, the reader's state is public. If
    the next OFF query has one source, too, this is the request, and the transition to it is counted. No other
    transition is: one from a set to a single source, or to a private request, would tell of what is hidden.
-3. After as many new transitions as `requests_needed`, the chain is fitted again, with the old one as its prior. It
-   changes right after a full set, or where the reader's state is public: there every belief is one state, whatever
-   the chain was.
+3. After as many new transitions as `requests_needed`, the chain is fitted again, with the old one as its prior. The
+   last of them has made the reader's state public: there every belief is one state, whatever the chain was.
 
 The fuse bets against the chain at the transitions that are counted. Let mu be the row P[z], and nu the law of an
 alternative. If the true row is within eps of mu in total variation, the mean of
 
     clip(nu / mu, lo, hi)   with   sum of (nu / hi - mu)+  =  eps  =  sum of (mu - nu / lo)+
 
-is at most 1: the factor is nu / mu', where mu' is the law within eps with the largest mean. The capital ever reaches
-`BLOWN` with probability at most 1 / BLOWN (Ville's inequality). Then the requests do not follow the chain, and
-everything is asked for from then on: a function of queries alone, which tells nothing.
+is at most 1: the factor is nu / mu', where mu' is the law within eps with the largest mean. Honest requests use up
+the capital of a bet. So it is staked in parts, 1/2, 1/6, 1/12, ..., a part whenever there were as many bets as there
+are sources. All parts sum to 1, and the capital ever reaches `BLOWN` with probability at most 1 / BLOWN (Ville's
+inequality). Then the requests do not follow the chain, and everything is asked for from then on: a function of queries
+alone, which tells nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import log
 from typing import Any, Self
 
 import numpy as np
@@ -37,7 +39,7 @@ from onoff.past.state import PastState, StepLaw
 from onoff.types import Floats, Query, Units
 
 STAGES = ("learning", "complete", "known", "all")
-PRIOR = 5.0  # transitions: what is known of a source before any was seen, the shares of all requests, counts as many
+PRIORS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # transitions: the shares of all requests count as one of these in a row
 BLOWN = 1000.0
 QUANTILE, DRAWS = 0.99, 400  # of the distance between a row and one that its counts leave plausible
 PULLS = (1.0, 0.1)  # how fast two alternatives move from the row of the chain to what was counted
@@ -55,14 +57,14 @@ class Habits:
 
     `counts[z, x]` are the transitions since the chain was made. `run` has the last requests that the client has noted
     (`learning`) or that queries of one source show, no more than the chain remembers. `wealth` is the capital of each
-    bet after so many `bets`.
+    bet, as far as it was staked, after so many `bets`.
     """
 
     chain: Chain
     stage: str
     counts: Units | None = None
     run: tuple[int, ...] = ()
-    wealth: tuple[float, ...] = (1.0, 1.0, 1.0)
+    wealth: tuple[float, ...] = (0.0, 0.0, 0.0)
     bets: int = 0
 
     @property
@@ -117,10 +119,20 @@ class Habits:
         if after.blown:
             # Counts judge a chain that was stated once; what they make of it is not stated as exact.
             return after.fit() if self.chain.weight is None and after.has_enough else replace(after, stage="all")
-        may_change = private or after.state is not None
-        if self.chain.weight is not None and after.has_enough and may_change:
+        if self.chain.weight is not None and after.has_enough:
             return replace(after.refit(self.chain.P, self.chain.weight), wealth=after.wealth, bets=after.bets)
         return after
+
+    @property
+    def bits(self) -> float:
+        """What a better model gains over the chain, in bits a request: one that learns, or the best bet."""
+        counts, P = self.transitions, self.chain.P
+        total = int(counts.sum())
+        if not self.bets or not total:
+            return 0.0
+        own = float((counts[counts > 0] * np.log(P[counts > 0])).sum())
+        learner = max(log_evidence(counts, pull * P) for pull in PULLS) - own
+        return max(0.0, learner / total, log(max(self.wealth) or 1.0) / self.bets) / log(2)
 
     @property
     def state(self) -> int | None:
@@ -136,8 +148,10 @@ class Habits:
         """Bet on a request, if the state before it is known."""
         if self.state is None:
             return self
+        turn, rest = divmod(self.bets, self.chain.n)
+        stake = 0.0 if rest else 1 / ((turn + 1) * (turn + 2))
         factors = self.factors(self.state)[:, request]
-        wealth = tuple(float(w * f) for w, f in zip(self.wealth, factors, strict=True))
+        wealth = tuple(float((w + stake) * f) for w, f in zip(self.wealth, factors, strict=True))
         return replace(self, wealth=wealth, bets=self.bets + 1)
 
     def count(self, request: int) -> Self:
@@ -148,17 +162,22 @@ class Habits:
         return replace(self, counts=counts, run=(*self.run, request)[-self.chain.depth :])
 
     def fit(self) -> Self:
-        """Fit a chain to the counts alone: rows are pulled towards the shares of all requests."""
+        """Fit a chain to the counts alone: rows are pulled towards the shares of all requests.
+
+        The pull is the likeliest of `PRIORS`. Were it too strong, rows of few counts would not be plausible, and the
+        fuse would blow.
+        """
         counts = self.transitions
         shares = (counts.sum(axis=0) + 0.5) / (counts.sum() + self.chain.n / 2)
-        return self.refit(np.broadcast_to(shares, counts.shape), np.full(len(counts), PRIOR))
+        pull = max(PRIORS, key=lambda weight: log_evidence(counts, weight * shares))
+        return self.refit(np.broadcast_to(shares, counts.shape), np.full(len(counts), pull))
 
     def refit(self, prior: Floats, weight: Floats) -> Self:
         """Fit a chain to the counts and a `prior` that weighs `weight` transitions a state; bets begin anew."""
         total = weight + self.transitions.sum(axis=1)
         P = (weight[:, None] * prior + self.transitions) / total[:, None]
         chain = Chain(P, self.chain.names, total, self.chain.states)
-        return replace(self, chain=chain, counts=None, wealth=(1.0, 1.0, 1.0), bets=0)
+        return replace(self, chain=chain, counts=None, wealth=Habits.wealth, bets=0)
 
     def factors(self, state: int) -> Floats:
         """Column y: the factor of each bet's capital if y is requested next."""
@@ -171,6 +190,19 @@ class Habits:
         return np.array([clip_factors(mu, nu, eps) for nu in laws])
 
 
+def log_evidence(counts: Units, prior: Floats) -> float:
+    """The logarithm of the probability of the counted transitions, in their order, if rows come from Dirichlet(prior).
+
+    It is also that of a model that learns: after N_x transitions from x it expects (prior + N) / (sum of prior + N_x).
+    """
+    from scipy.special import gammaln
+
+    prior, seen = np.broadcast_to(prior, counts.shape), counts > 0
+    total = prior.sum(axis=1)
+    rows = gammaln(total) - gammaln(total + counts.sum(axis=1))
+    return float(rows.sum() + (gammaln((prior + counts)[seen]) - gammaln(prior[seen])).sum())
+
+
 @lru_cache(maxsize=1024)
 def plausible_distance(row: bytes, weight: float) -> float:
     """The quantile of the total variation between mu, whose bytes are given, and a row drawn from Dirichlet(weight mu).
@@ -179,8 +211,10 @@ def plausible_distance(row: bytes, weight: float) -> float:
     """
     mu = np.frombuffer(row)
     drawn = np.random.default_rng(0).standard_gamma(weight * mu, (DRAWS, len(mu)))
-    drawn /= drawn.sum(axis=1, keepdims=True)
-    return float(np.quantile(np.abs(drawn - mu).sum(axis=1) / 2, QUANTILE))
+    total = drawn.sum(axis=1)
+    if not total.all():
+        return 1.0  # the weight is so small that all is plausible
+    return float(np.quantile(np.abs(drawn / total[:, None] - mu).sum(axis=1) / 2, QUANTILE))
 
 
 def clip_factors(mu: Floats, nu: Floats, eps: float) -> Floats:
