@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -152,12 +151,10 @@ def _plans(chain: Chain, directory: Path | None) -> dict[str, Plan]:
 
 
 def _statuses(text: str) -> tuple[bool, ...]:
-    """Read statuses as `1001100`, 1 for ON, from a string or from the file of that name."""
-    if not text or set(text) - set("01"):
-        text = "".join(_lines(Path(text)))
-    if not text or set(text) - set("01"):
-        raise OnoffError("statuses are written as 1001100: 1 for ON, 0 for OFF, one for each step")
-    return tuple(letter == "1" for letter in text)
+    """Read statuses from a string or from the file of that name."""
+    from onoff.audit.streams import parse_statuses
+
+    return parse_statuses(text if set(text) <= set("01") else "".join(_lines(Path(text))))
 
 
 def _truth(file: Path | None, chain: Chain) -> tuple[int, ...]:
@@ -198,14 +195,9 @@ def _print(found: LogAudit) -> None:
 
 
 def _name_sources(finding: Finding, chain: Chain) -> Finding:
-    """Name the sources in a finding's sets, and add its own set."""
-    from onoff.audit.law import show_set
-
-    names = {str(x): name for x, name in enumerate(chain.names)}
-    own = "" if finding.query is None else show_set(finding.query)
-    text = finding.message if own in finding.message else f"{finding.message} {own}"
-    sets = re.sub(r"\{([\d, ]+)\}", lambda found: show_set([names.get(x, x) for x in found[1].split(", ")]), text)
-    return replace(finding, message=sets)
+    """Name the sources in a finding's set, as far as the chain knows them."""
+    names = dict[object, str](enumerate(chain.names))
+    return replace(finding, query=finding.query and tuple(names.get(x, x) for x in finding.query))
 
 
 def _print_attack(ours: Attack, naive: Attack | None) -> None:
