@@ -115,7 +115,7 @@ def test_resume_with_nothing_pending_sends_nothing(given, tmp_path, origin):
 
 
 def test_a_message_that_cannot_be_written_is_had_without_another_request(given, origin, tmp_path, monkeypatch):
-    def fill_disk(file, _):
+    def fill_disk(file, _, sync):  # noqa: ARG001
         raise OSError(errno.ENOSPC, "full", str(file))
 
     with monkeypatch.context() as disk:
