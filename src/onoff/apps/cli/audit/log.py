@@ -94,7 +94,7 @@ def log(
         raise OnoffError("--laws is for the promise `past`: this client has plans")
     if plans is not None and not both:
         raise OnoffError("--plans is for the promise `both`: this client has laws (--laws)")
-    engine = None
+    given, engine = _truth(truth, loaded), None
     if noted is not None and not both and (laws is None or remake):
         sensitive = noted.sensitive
         engine = lambda known: PastState.start(known, sensitive)  # noqa: E731
@@ -104,12 +104,12 @@ def log(
         Exhibits(shelf, laws, engine),
         journal,
         statuses=() if statuses is None else _statuses(statuses),
-        truth=_truth(truth, loaded) or None,
+        truth=given or None,
         others=other or [],
         attacked=attack,
         progress=progress,
     )
-    requests = _truth(truth, loaded) if noted is None else _requests(noted)
+    requests = given if noted is None else _requests(noted)
     following = follows(loaded, requests) if requests and not (noted is not None and noted.learns) else None
     found = replace(found, refuted=following is not None and following.refuted)
     if as_json:
