@@ -6,13 +6,13 @@ from collections import Counter
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onoff import Chain, bounds
 from onoff.schemes.paper import _thresholds, paper
 from onoff.testing import chains
-from oracles import ExactPosterior, symmetric_outer
+from oracles import ExactPosterior, random_chain, symmetric_outer
 from sampling import examples
 
 lags = st.integers(1, 3)
@@ -37,6 +37,7 @@ def sizes(scheme):
     return masses
 
 
+@example(random_chain("dense", 4, 7), 1)  # where an atom that takes what another took shows
 @given(small, lags)
 def test_in_every_context_the_atoms_take_no_more_than_the_posterior_and_leave_the_mass_of_the_full_set(chain, lag):
     """Atoms hold the request and are the same in every context: so is the law, and its marginals are the posterior."""
