@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import io
 import json
@@ -115,7 +114,7 @@ def test_resume_with_nothing_pending_sends_nothing(given, tmp_path, origin):
 
 
 def test_a_message_that_cannot_be_written_is_had_without_another_request(given, origin, tmp_path, monkeypatch):
-    def fill_disk(file, _):
+    def fill_disk(file, _, sync):  # noqa: ARG001
         raise OSError(errno.ENOSPC, "full", str(file))
 
     with monkeypatch.context() as disk:
@@ -188,13 +187,3 @@ def test_the_exit_codes_are_documented_as_they_are():
             inherited = next(base for base in kind.__mro__ if "exit_code" in vars(base))
             assert mentioned is None or int(mentioned[1]) == kind.exit_code
             assert mentioned is not None or inherited is not kind or kind is errors.OnoffError, f"{name} is not listed"
-
-
-def test_no_printed_text_names_a_file_that_the_wheel_lacks():
-    """Documents and examples are in the repository only. Docstrings, which nobody prints, may name them."""
-    for file in (ROOT / "src" / "onoff").rglob("*.py"):
-        nodes = list(ast.walk(ast.parse(file.read_text())))
-        docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-        for node in nodes:
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-                assert not re.search(r"\b(docs|examples)/|\.md\b", node.value), f"{file.name}:{node.lineno}"

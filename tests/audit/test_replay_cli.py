@@ -53,7 +53,7 @@ def test_the_first_wrong_step_is_named_with_what_was_expected(made, words):
     done = call(*words)
     assert done.returncode == 1
     due = ", ".join(made.chain.names[x] for x in made.lines[at]["sources"])
-    saw = f"the server saw {{{made.chain.names[0]}}} (line {at + 2}); the journal has {{{due}}}"
+    saw = f"the journal has this set, and the server saw another one (line {at + 2}): {{{due}}}"
     assert f"AUDIT FAILED: step {at}: log: {saw}" in done.stdout.splitlines()[-1]
     assert done.stdout.count(saw) == 1
     found = json.loads(call(*words, "--json").stdout)

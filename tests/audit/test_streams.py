@@ -70,8 +70,8 @@ def in_fractions(chain, private, client, start):
 def test_enumeration_agrees_with_fractions(text, kind):
     chain = random_chain(kind, 2 if len(text) > 3 else 3, 3)
     for client in (ours(chain), Naive(chain.n), Decoys(chain.n, 1)):
-        found = audited(chain, text, client, uniform=True)
-        exact = in_fractions(chain, parse_statuses(text), client, start_law(chain, uniform=True))
+        found = audited(chain, text, client)
+        exact = in_fractions(chain, parse_statuses(text), client, start_law(chain))
         assert found.method == "exact"
         assert found.steps[-1].bits == pytest.approx(information(exact), rel=1e-9, abs=1e-80)
         assert found.steps[-1].distance == pytest.approx(float(total_variation(exact)), rel=1e-9, abs=1e-80)

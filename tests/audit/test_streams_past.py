@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -12,6 +13,7 @@ from exactstreams import chain_of, largest_information, stream_law
 from onoff import Chain, OnoffError
 from onoff.audit.clients import Naive
 from onoff.audit.streams import audit_streams, parse_statuses
+from onoff.model.requests import start_law
 from onoff.past import PastState, contexts
 from oracles import random_chain
 from pastkit import habits
@@ -53,7 +55,7 @@ def test_clients_that_remember_less_than_people_do_tell_within_the_bound_and_nai
     assert found.holds
     assert 0.05 < most_bits(found) < 0.5
     assert all(step.bits <= most for step, most in zip(found.steps, found.misfit.bits, strict=True))
-    naive = audit_streams(MEMORY, parse_statuses("110100"), Naive(3), "past", uniform=True)
+    naive = audit_streams(MEMORY, parse_statuses("110100"), Naive(3), "past")
     assert most_bits(naive) > 0.1
     with pytest.raises(OnoffError, match="its first 2 requests ON: statuses start with 11"):
         audited_past(MEMORY, (), "10")
@@ -73,8 +75,8 @@ def test_what_is_found_agrees_with_a_referee_that_shares_no_code():
             full = private[len(queries)] or path[-1] in sensitive
             return {frozenset(range(3) if full else path[-1:]): 1}
 
-        joint = stream_law(P, private, draw)
-        found = audit_streams(chain, private, Naive(3, sensitive), "past", sensitive, uniform=True)
+        joint = stream_law(P, private, draw, [Fraction(p) for p in start_law(chain)])
+        found = audit_streams(chain, private, Naive(3, sensitive), "past", sensitive)
         assert found.holds is None
         assert most_bits(found) == pytest.approx(largest_information(joint, private, frozenset(sensitive)), abs=1e-12)
 

@@ -23,7 +23,7 @@ ENOUGH, SHORT, NONE = 10**6, 40, 0  # SHORT has room for some of the members onl
 
 
 def entry(source, length, version="v"):
-    return Member(source, 0, 200, None, None, version, 0, length, 0)
+    return Member(source, 0, 200, None, None, version, length)
 
 
 # The servers: what each sends for a source is a function of what was on the wire so far.

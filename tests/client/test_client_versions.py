@@ -188,7 +188,7 @@ def test_a_smaller_limit_holds_from_the_next_answer_on(world):
     assert [message.body for message in messages] == [BODIES["sports"], BODIES["news"]]
     rows = public_rows(world.directory / "j")[0]
     assert [row[0] for row in rows] == list(FULL)
-    assert sum(len(row[9]) + len(row[5]) for row in rows if row[5] is not None) <= ROOM
+    assert sum(len(row[7]) + len(row[5]) for row in rows if row[5] is not None) <= ROOM
     world.server.reset()
     assert world.play([("news", ON), ("news", ON)], journal="j", cache=0)[1].body == BODIES["news"]
     asked = world.queries()[0]

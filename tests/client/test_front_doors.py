@@ -57,7 +57,7 @@ def rows(client):
 @pytest.mark.parametrize("wrong", [  # values of a wrong type are in tests/package/test_wrong_arguments.py
     {"delay": -1}, {"attempts": 0}, {"deadline": 0}, {"first_ever": "no"}, {"lasting": []}, {"cache": -1},
     {"server": ""}, {"server": None, "urls": []}, {"server": None, "urls": {"a": None}}, {"urls": {}}, {"server": None},
-    {"transport": "http"}, {"promise": "future"}, {"promise": "both", "sensitive": ["news"]},
+    {"promise": "future"}, {"promise": "both", "sensitive": ["news"]},
     {"sensitive": ["newz"]}, {"sensitive": "news"}, {"sensitive": [7]}, {"promise": "both", "record": "laws"},
     {"chain": None, "sensitive": ["news"]}, {"chain": None, "promise": "both"}, {"promise": "all"}, {"cache": "some"},
     {"keep": ""}, {"keep": -1}, {"keep": "30 days"}, {"keep": "1.5"}, {"keep": "9" * 12},

@@ -203,7 +203,7 @@ def test_an_error_of_the_disk_is_not_damage(path, monkeypatch, call, number):
     opened(path).close()
 
 
-@pytest.mark.parametrize("version", ["8", "11"])
+@pytest.mark.parametrize("version", ["8", "12"])
 def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed(path, version):
     journal = opened(path)
     make_step(journal)
@@ -213,7 +213,7 @@ def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed
     database.close()
     content = path.read_bytes()
     for read in (opened, snapshot, journals.read_journal, lambda file: audit.read_journal(file, None)):
-        with pytest.raises(OnoffError, match=f"is a journal of version {version},.*only version 10.*a new journal"):
+        with pytest.raises(OnoffError, match=f"is a journal of version {version},.*only version 11.*a new journal"):
             read(path)
     assert path.read_bytes() == content
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -73,8 +74,7 @@ def calls(tmp_path_factory):
         ],
         "bounds": [(bounds, {"posterior": CHAIN, "lag": 1}), (bounds, {"posterior": posterior})],
         "plan": [
-            (plan, {"chain": CHAIN, "lag": 1, "scheme": "everything", "gap": 0.1, "time_limit": None,
-                    "progress": None}),
+            (plan, {"chain": CHAIN, "lag": 1, "scheme": "everything", "gap": 0.1, "time_limit": None}),
         ],
         "Plan": [
             (made.draw, {"request": 0, "last": 0, "next": 0, "lag": 1}),
@@ -83,7 +83,7 @@ def calls(tmp_path_factory):
             (Plan.load, {"path": place / "plan"}),
         ],
         "Planner": [
-            (Planner, {"chain": CHAIN, "directory": place / "plans", "background": False, "limit": 5}),
+            (partial(Planner, background=False), {"chain": CHAIN, "directory": place / "plans"}),
             (planner.best, {"lag": 1}),
         ],
         "follows": [(follows, {"chain": CHAIN, "requests": [0, 1], "begins": (), "false_alarms": 0.01})],

@@ -117,7 +117,7 @@ class Forgetful(Wrong):
 def audited_past(chain, sensitive, text, engine=None, **options):
     """What the referee finds of all streams of an engine of the promise `past`; by default the honest one."""
     client = Past(engine or PastState.start(chain, sensitive), chain.n, sensitive)
-    return audit_streams(chain, parse_statuses(text), client, "past", sensitive, **{"uniform": True, **options})
+    return audit_streams(chain, parse_statuses(text), client, "past", sensitive, **options)
 
 
 def most_bits(found):

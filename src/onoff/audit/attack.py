@@ -102,7 +102,6 @@ def attack(
     rounding: float = 0.0,
     truth: Sequence[int] | None = None,
     *,
-    start: Floats | None = None,
     bar: Bar = quiet,
 ) -> Attack:
     """Attack a log and judge the result; `rounding` is the sum of the stated roundings of its steps.
@@ -111,7 +110,7 @@ def attack(
     """
     rules, private = _usable_rules(promise, seen), np.array([step.private for step in seen])
     with bar(2 * len(seen)) as advance:
-        beliefs = infer(chain, len(seen), lambda t: _view(seen[t], rules[t]), sensitive, advance, start=start)
+        beliefs = infer(chain, len(seen), lambda t: _view(seen[t], rules[t]), sensitive, advance)
     known = None if truth is None else np.array(truth, dtype=np.intp)
     if known is not None and len(known) != len(seen):
         raise OnoffError(f"the truth has {len(known)} requests, the stream {len(seen)}")

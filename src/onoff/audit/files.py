@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,12 +83,12 @@ Log = tuple[Line, ...]  # oldest first
 
 
 @contextmanager
-def readable(complaint: str, error: Callable[[str], OnoffError] = OnoffError) -> Iterator[None]:
+def readable(complaint: str) -> Iterator[None]:
     """Whatever is not what it should be is one sentence: the complaint, and why."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as found:
-        raise error(f"{complaint}: {found}") from None
+        raise OnoffError(f"{complaint}: {found}") from None
 
 
 def read_journal(file: Path, chain: Chain | None) -> Journal:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -37,17 +38,14 @@ class Finding:
     message: str
     step: int | None = None
     context: Context = None
-    query: Query | None = None
+    query: tuple[Any, ...] | None = None  # of sources, or of their names
     amount: float | None = None
 
     def words(self) -> str:
-        """Where it is, the rule, and what is wrong."""
-        return f"{'the log' if self.step is None else f'step {self.step}'}: {self.rule}: {self.message}"
-
-
-def show_set(query: Iterable[object]) -> str:
-    """A set for a message."""
-    return "{" + ", ".join(map(str, query)) + "}"
+        """Where it is, the rule, what is wrong, and the set that this is about."""
+        where = "the log" if self.step is None else f"step {self.step}"
+        members = "" if self.query is None else f": {{{', '.join(map(str, self.query))}}}"
+        return f"{where}: {self.rule}: {self.message}{members}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +102,11 @@ def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
     hidden = set(always)
     for query, mass in zip(law.sets, law.masses, strict=True):
         if not query or list(query) != sorted(set(query)) or not 0 <= query[0] <= query[-1] < n:
-            return Finding("law", f"{query} is not a sorted set of sources 0 to {n - 1}", query=query)
+            return Finding("law", f"this is not a sorted set of sources 0 to {n - 1}", query=query)
         if mass <= 0:
-            return Finding("law", f"the mass of {query} is {mass}: a positive number is needed", query=query)
+            return Finding("law", f"the mass of this set is {mass}, not a positive number", query=query)
         if not hidden <= set(query):
-            return Finding("sensitive", f"the set {query} lacks a sensitive source", query=query)
+            return Finding("sensitive", "this set lacks a sensitive source", query=query)
     if len(law.index) < len(law.sets) or not 0 < law.denominator <= MOST_UNITS:
         return Finding("law", f"a set stands there twice, or the masses sum to {law.denominator}, not to 1 to 2^52")
     return None
@@ -129,7 +127,7 @@ def check_columns(law: Law, units: Units, possible: Mask, context: Context = Non
     if excess.any():
         worst = int(abs(excess).argmax())
         off, way = abs(int(excess[worst])), "many" if excess[worst] > 0 else "few"
-        message = f"a set has {off} of {D} units too {way}: the law of the query is another one here"
+        message = f"this set has {off} of {D} units too {way}, and the query another law here"
         return Finding("columns", message, context=context, query=law.sets[worst], amount=off / D)
     outside = D - int(units[law.members].sum())
     if outside:

@@ -180,7 +180,6 @@ def audit_people(
     share: float = 0.2,
     run: float = 3.0,
     seed: int = 1,
-    jobs: int | None = None,
     progress: Progress = silent,
 ) -> PeopleAudit:
     """Replay real sequences by our clients and by a naive one, and let servers attack that know more than the chain.
@@ -188,8 +187,7 @@ def audit_people(
     Without an `engine` the promise is `both`: our client draws from `plans`, at every lag the cheapest that fits. With
     the engine (`onoff.past.PastState.start`) it is `past`. A `share` of the requests is private, in runs of mean length
     `run`; besides, clients make as many first requests ON as they remember, and the last one if they must announce.
-    `jobs` processes attack; without `jobs` joblib's configuration decides. After Ctrl-C the result is that of the
-    people reached so far.
+    joblib's configuration decides how many processes attack. After Ctrl-C the result is that of the people reached.
     """
     if not 0 < share < 0.9 or run < 1:
         raise OnoffError(f"a share of {share} in runs of {run}: give a share from 0 to 0.9 in runs of at least 1")
@@ -200,7 +198,7 @@ def audit_people(
     people = split.attacked
     setting = _Setting(uuid4().hex, replace(split, attacked=[]), tuple(plans), engine, (share, run), seed)
     tasks = (delayed(_attack)(setting, i, people[i : i + BATCH]) for i in range(0, len(people), BATCH))
-    parallel = Parallel(n_jobs=jobs, return_as="generator", batch_size=1, pre_dispatch="n_jobs")
+    parallel = Parallel(return_as="generator", batch_size=1, pre_dispatch="n_jobs")
     found, results = list[dict[Case, Score]](), parallel(tasks)
     try:
         with progress("people attacked")(len(people)) as advance:

@@ -24,7 +24,7 @@ import numpy as np
 
 from onoff.audit.files import Journal, Line, Step
 from onoff.audit.habits import Recorded, Served, serve
-from onoff.audit.law import COARSE, UNCHECKED, Finding, Law, LawLine, Pairs, check_encoder, check_law, show_set
+from onoff.audit.law import COARSE, UNCHECKED, Finding, Law, LawLine, Pairs, check_encoder, check_law
 from onoff.audit.races import Race
 from onoff.audit.rows import Pasts, Walk, home
 from onoff.audit.rules import ERASED, Due, Held, PlanRule, Seen, check_step, due_steps
@@ -87,7 +87,7 @@ def check_draw(query: Query, numbers: Pairs, row: Units, law: Law) -> Iterator[F
     if bound != total or not 0 <= number < bound:
         yield Finding("draw", f"a draw takes one random number below {total}, and another list of numbers is noted")
     elif (due := law.sets[int(np.searchsorted(np.cumsum(row), number, side="right"))]) != query:
-        message = f"the number {number} of {total} lies in the part of {show_set(due)}; {show_set(query)} was asked for"
+        message = f"the number {number} of {total} lies in the part of this set, and another one was asked for"
         yield Finding("draw", message, query=due)
 
 
@@ -191,7 +191,7 @@ class _Draws:
         yield from faults
         self._found.rounding += float(rounding)
         if step.query not in line.law.index:
-            yield Finding("draw", "the set is not one of the law", query=step.query)
+            yield Finding("draw", "this set is not one of the law", query=step.query)
         elif not any(fault.rule == "context" for fault in faults):
             pasts.move(line.law.index[step.query], line.encoders)
             self._pasts = pasts

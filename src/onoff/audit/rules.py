@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from onoff.audit.files import Line, Step
-from onoff.audit.law import UNCHECKED, Finding, Law, show_set
+from onoff.audit.law import UNCHECKED, Finding, Law
 from onoff.types import PlanName, Query
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def check_step(
         made, must = ("with the full set" if lag == 0 else f"at lag {lag}" for lag in (step.lag, due.lag))
         yield Finding("status", f"made {made}; by the statuses it must be made {must}")
     if due.lag == 0 and len(step.query) < len(names):
-        yield Finding("full set", "must ask for everything", query=step.query)
+        yield Finding("full set", "asks for this set, and must ask for everything", query=step.query)
     if before and before[-1].received is None:
         yield Finding("pending", f"drawn while step {before[-1].step} was pending: what was drawn must be finished")
     if step.request is None and not step.asked_private:
@@ -146,9 +146,9 @@ class Seen:
             yield Finding("log", "the step is in the journal and not in the log") if inside else OUTSIDE
         for line in lines:
             if line.query != step.query or not line.ordered:
-                what = "another order" if line.query == step.query else show_set(line.query)
-                noted = show_set(step.query)
-                yield Finding("log", f"the server saw {what} (line {line.number}); the journal has {noted}")
+                what = "it in another order" if line.query == step.query else "another one"
+                message = f"the journal has this set, and the server saw {what} (line {line.number})"
+                yield Finding("log", message, query=step.query)
             elif line.held != due:
                 yield Finding("versions", f"names the rounds {line.held} (line {line.number}); {due} are held")
         if len(lines) > step.attempts:

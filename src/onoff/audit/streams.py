@@ -104,13 +104,12 @@ def audit_streams(
     sensitive: Sequence[int] = (),
     *,
     true: Chain | None = None,
-    uniform: bool = False,
     progress: Progress = silent,
 ) -> StreamAudit:
     """Audit what all queries of a client tell about what must stay hidden, on streams of `chain`.
 
-    Streams begin with the stationary law, or anywhere if `uniform`. With the chain `true` requests follow that one, and
-    the client, made for `chain`, is held against the misfit bound. Raises `TooLarge` where nothing exact fits.
+    Streams begin with the stationary law. With the chain `true` requests follow that one, and the client, made for
+    `chain`, is held against the misfit bound. Raises `TooLarge` where nothing exact fits.
     """
     private, hidden = check_statuses(statuses, chain.depth), tuple(sorted(set(sensitive)))
     if promise not in ("both", "past"):
@@ -126,7 +125,7 @@ def audit_streams(
     check(follows, chain)
     for each in (follows, chain) if promise == "both" else ():
         each.without_memory("the promise `both`")
-    setting = _Setting(follows, chain, private, client, promise, hidden, start_law(follows, uniform))
+    setting = _Setting(follows, chain, private, client, promise, hidden, start_law(follows))
     try:
         return _by_enumeration(setting)
     except TooLarge as error:

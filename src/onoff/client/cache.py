@@ -15,7 +15,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from onoff.client.disk import Step
 from onoff.client.transports import Content, fails
@@ -29,7 +28,7 @@ UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "
 class Member(NamedTuple):
     """The newest message of a source: a row of `members`, without its body, which may be erased.
 
-    `step` is the step that brought the message, `wire` the bytes of the answer that were for it.
+    `step` is the step that brought the message.
     """
 
     source: int
@@ -38,17 +37,15 @@ class Member(NamedTuple):
     round: int | None
     content_type: str | None
     version: str | None
-    wire: int
     length: int
-    crc: int  # CRC-32 of the body: it is damage that must be noticed, and for all members of every step
 
     @classmethod
     def of_content(cls, source: int, step: int, content: Content) -> Member:
         """The row of a content that is new."""
         # "Unchanged" of what is not held is a failure of the source: to ask again would be a second query.
         status = 304 if content.unchanged else content.status
-        about = (status, content.round, content.content_type, version_of(content), content.size)
-        return cls(source, step, *about, len(content.body), crc32(content.body))
+        about = (content.round, content.content_type, version_of(content), len(content.body))
+        return cls(source, step, status, *about)
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Member:

@@ -34,7 +34,6 @@ from onoff.errors import (
     ChainError,
     JournalError,
     NothingPending,
-    OnoffError,
     SessionError,
     StaleStep,
     TransportError,
@@ -42,7 +41,6 @@ from onoff.errors import (
 )
 from onoff.model.chain import Chain, check_chain
 from onoff.plans.planner import Planner
-from onoff.types import is_flag
 
 if TYPE_CHECKING:
     from onoff.client.connect import Settings
@@ -220,8 +218,6 @@ class Client:
         Raises `NothingPending` if no request is pending: the last message may not be the one you wait for. With `last`
         the client then returns the last message, if there is one, from the disk.
         """
-        if not is_flag(last):
-            raise OnoffError(f"last is {last!r}: True or False is needed")
         async with self._in_turn():
             called = now()
             pending = self.journal.state.pending

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from reprlib import repr as short
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from onoff.client.cache import CACHE, cache_size
@@ -120,9 +119,6 @@ class Settings:
             raise OnoffError(f"attempts is {self.attempts!r}: a whole number from 1 on is needed")
         if self.server is not None and self.urls is not None:
             raise OnoffError("give a server or URLs (--server or --urls), not both")
-        parts = [getattr(self.transport, name, None) for name in ("connect", "fetch", "close")]
-        if self.transport is not None and not all(map(callable, parts)):
-            raise OnoffError(f"the transport is {short(self.transport)}: an object with the methods of one is needed")
         if self.plans is not None and not hasattr(self.plans, "best"):  # not a planner
             path_of(self.plans, "the directory of plans", PlanError)
         for name, what in (("journal", "the journal"), ("record", "the record")):

@@ -33,8 +33,7 @@ CREATE TABLE steps (
 CREATE TABLE chains (step INTEGER PRIMARY KEY, weight TEXT, states TEXT NOT NULL, matrix TEXT NOT NULL,
     sum TEXT NOT NULL) STRICT;
 CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL, round INTEGER,
-    content_type TEXT, version TEXT, wire INTEGER NOT NULL, length INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB,
-    sum TEXT NOT NULL) STRICT;
+    content_type TEXT, version TEXT, length INTEGER NOT NULL, body BLOB, sum TEXT NOT NULL) STRICT;
 CREATE TABLE replaced (until INTEGER NOT NULL, source INTEGER NOT NULL, member TEXT NOT NULL, body BLOB NOT NULL,
     sum TEXT NOT NULL, PRIMARY KEY (until, source)) STRICT;
 """

@@ -23,15 +23,15 @@ def request_law(chain: Chain) -> Floats:
     return np.bincount(chain.last, chain.stationary(), chain.n).astype(np.float64)
 
 
-def start_law(chain: Chain, uniform: bool = False) -> Floats:
-    """Choose the first request's law: stationary; uniform if asked for, or if that is not unique or omits sources.
+def start_law(chain: Chain) -> Floats:
+    """Choose the first request's law: stationary; uniform if that is not unique or omits sources.
 
     Else streams from some source would go unexamined.
     """
     law = np.ones(chain.n)
     with suppress(NotUnique):
         found = request_law(chain)
-        law = law if uniform or not found.all() else found
+        law = found if found.all() else law
     scaled: Floats = law / law.sum()
     return scaled
 

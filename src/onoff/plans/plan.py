@@ -186,8 +186,6 @@ def plan(
         raise PlanError(f"the gap is {gap!r}: a number of at least 0 is needed")
     if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0):
         raise PlanError(f"the time limit is {time_limit!r}: a positive number of seconds is needed")
-    if progress is not None and not callable(progress):
-        raise PlanError(f"progress is {progress!r}: a function of cost and lower bound is needed")
     check_chain(chain)
     check_lag(lag)
     from onoff.plans.race import race_plan

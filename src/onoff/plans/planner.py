@@ -29,7 +29,7 @@ from onoff.model.posterior import Posterior
 from onoff.plans.plan import MAX_LAG, OPTIMAL_LIMIT, Plan, best_scheme, cheapest, plan
 from onoff.plans.race import FIRST_DRAWS, race_plan
 from onoff.plans.store import PlanStore
-from onoff.types import is_flag, is_number, is_whole
+from onoff.types import is_whole
 
 POLISH_FROM = 40  # sources from which the comb is saved before the optimum is sought
 POLISH_SECONDS = 300.0
@@ -63,10 +63,6 @@ class Planner:
 
         Only `usable` plans are given out, if there are any.
         """
-        if not is_flag(background):
-            raise PlanError(f"background is {background!r}: True or False is needed")
-        if not (is_number(limit) and limit >= 0):
-            raise PlanError(f"the limit is {limit!r}: seconds from 0 on are needed")
         place = None if directory is None else path_of(directory, "the directory of plans", PlanError)
         self.store = PlanStore(chain, place, make=False)
         self.trouble: str | None = None

@@ -46,7 +46,7 @@ class Atom(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PaperScheme:
-    """The scheme's output: its atoms, and the mass `remainder[u, x]` that goes to the full set (equation 49).
+    """The scheme's output: its atoms, and the mass that goes to the full set (equation 49).
 
     In floats a mass below 2^-52 may be lost in a sum, so that a request which is possible but that rare gets no
     set at all; ask for everything then. The integer plans of `TablePlan` give every possible request a set.
@@ -54,7 +54,6 @@ class PaperScheme:
 
     posterior: Posterior
     atoms: tuple[Atom, ...]
-    remainder: Array
     full_mass: Any
 
     def law(self) -> dict[tuple[int, ...], Any]:
@@ -107,8 +106,7 @@ def paper(posterior: Posterior) -> PaperScheme:
                     atoms.append(Atom(value, x, others, excepted))
                 position[excepted] += mass  # equation 39
     # Step 5: the mass that no atom has taken goes to the full set (equation 49).
-    remainder = np.diff(np.maximum(line, position[:, None]), axis=1, prepend=position[:, None])
-    return PaperScheme(posterior, tuple(atoms), remainder, _at_least_zero(1 - thresholds[-1].sum()))
+    return PaperScheme(posterior, tuple(atoms), _at_least_zero(1 - thresholds[-1].sum()))
 
 
 def _thresholds(rows: Array) -> tuple[NDArray[np.intp], Array]:

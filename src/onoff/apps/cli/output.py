@@ -110,8 +110,6 @@ def amount(number: int, what: str, many: str | None = None) -> str:
 
 def command_for(command: str, journal: Path) -> str:
     """Write a command as it must be typed for this journal."""
-    import shlex
-
     from onoff.client.connect import default_journal
 
     return f"`{command}`" if journal == default_journal() else f"`{command} --journal {shlex.quote(str(journal))}`"

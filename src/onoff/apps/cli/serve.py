@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 PUBLISHERS, READERS, STORE = "ONOFF_PUBLISHERS", "ONOFF_READERS", "ONOFF_STORE"
 FILE = "onoff.db"
-REDIS = ("redis", "rediss", "unix")
 LENGTH = 4096
 
 
@@ -134,6 +133,8 @@ def _names(source: list[str] | None, sources: Path | None, watch: Path | None) -
 
 def _target(given: str | None) -> str:
     """Find the store; a password is taken from the environment, since all users see command lines."""
+    from onoff.server.store import REDIS
+
     target = given if given is not None else os.environ.get(STORE) or FILE
     if "://" not in target:
         check_file(Path(target))
@@ -147,7 +148,7 @@ def _target(given: str | None) -> str:
         raise OnoffError(
             f"--store has a password, which everybody on this machine can see (ps): set {STORE} to the URL instead"
         )
-    if not target.startswith(tuple(f"{scheme}://" for scheme in REDIS)):  # it is not shown: it may have a password
+    if not target.startswith(REDIS):  # it is not shown: it may have a password
         raise OnoffError(f"{where}: name a file, or a URL that begins with redis://, rediss:// or unix://")
     return target
 

@@ -17,6 +17,7 @@ from onoff.files import is_at
 from onoff.wire import Catalogue
 
 MARKS = 1000
+REDIS = ("redis://", "rediss://", "unix://")  # how the address of a store in Redis begins
 NEW = "a new store; say which sources it has: --source, --sources or --watch"
 GONE = "was deleted or replaced under the server: put the file back, or stop the server and start it again"
 
@@ -92,7 +93,7 @@ def open_store(target: str, catalogue: Catalogue | None = None, *, create: bool 
     Without a catalogue the store must have one already. A new store takes the catalogue given. Without `create` a file
     must exist: one that was deleted under a server is not made anew by its next process.
     """
-    if target.startswith(("redis://", "rediss://", "unix://")):
+    if target.startswith(REDIS):
         need("redis", "a store in Redis")
         from onoff.server.store.redis import RedisStore
 

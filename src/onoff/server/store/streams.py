@@ -17,7 +17,7 @@ from hashlib import blake2b, sha256
 from typing import Protocol
 
 from onoff.errors import StoreError, StoreUnavailable
-from onoff.server.store import check_same
+from onoff.server.store import REDIS, check_same
 
 STREAMS = 100_000
 
@@ -44,7 +44,7 @@ class Streams(Protocol):
 
 def open_streams(target: str) -> Streams:
     """Open the table of the store at `target`: in the same Redis, or in a file beside the SQLite file."""
-    if target.startswith(("redis://", "rediss://", "unix://")):
+    if target.startswith(REDIS):
         from onoff.server.store.redis import RedisStreams
 
         return RedisStreams(target)

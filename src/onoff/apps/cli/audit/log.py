@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,7 +94,7 @@ def log(
         raise OnoffError("--laws is for the promise `past`: this client has plans")
     if plans is not None and not both:
         raise OnoffError("--plans is for the promise `both`: this client has laws (--laws)")
-    engine = None
+    given, engine = _truth(truth, loaded), None
     if noted is not None and not both and (laws is None or remake):
         sensitive = noted.sensitive
         engine = lambda known: PastState.start(known, sensitive)  # noqa: E731
@@ -105,12 +104,12 @@ def log(
         Exhibits(shelf, laws, engine),
         journal,
         statuses=() if statuses is None else _statuses(statuses),
-        truth=_truth(truth, loaded) or None,
+        truth=given or None,
         others=other or [],
         attacked=attack,
         progress=progress,
     )
-    requests = _truth(truth, loaded) if noted is None else _requests(noted)
+    requests = given if noted is None else _requests(noted)
     following = follows(loaded, requests) if requests and not (noted is not None and noted.learns) else None
     found = replace(found, refuted=following is not None and following.refuted)
     if as_json:
@@ -152,12 +151,10 @@ def _plans(chain: Chain, directory: Path | None) -> dict[str, Plan]:
 
 
 def _statuses(text: str) -> tuple[bool, ...]:
-    """Read statuses as `1001100`, 1 for ON, from a string or from the file of that name."""
-    if not text or set(text) - set("01"):
-        text = "".join(_lines(Path(text)))
-    if not text or set(text) - set("01"):
-        raise OnoffError("statuses are written as 1001100: 1 for ON, 0 for OFF, one for each step")
-    return tuple(letter == "1" for letter in text)
+    """Read statuses from a string or from the file of that name."""
+    from onoff.audit.streams import parse_statuses
+
+    return parse_statuses(text if set(text) <= set("01") else "".join(_lines(Path(text))))
 
 
 def _truth(file: Path | None, chain: Chain) -> tuple[int, ...]:
@@ -198,14 +195,9 @@ def _print(found: LogAudit) -> None:
 
 
 def _name_sources(finding: Finding, chain: Chain) -> Finding:
-    """Name the sources in a finding's sets, and add its own set."""
-    from onoff.audit.law import show_set
-
-    names = {str(x): name for x, name in enumerate(chain.names)}
-    own = "" if finding.query is None else show_set(finding.query)
-    text = finding.message if own in finding.message else f"{finding.message} {own}"
-    sets = re.sub(r"\{([\d, ]+)\}", lambda found: show_set([names.get(x, x) for x in found[1].split(", ")]), text)
-    return replace(finding, message=sets)
+    """Name the sources in a finding's set, as far as the chain knows them."""
+    names = dict[object, str](enumerate(chain.names))
+    return replace(finding, query=finding.query and tuple(names.get(x, x) for x in finding.query))
 
 
 def _print_attack(ours: Attack, naive: Attack | None) -> None:
