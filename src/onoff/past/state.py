@@ -26,7 +26,7 @@ from onoff.past import contexts as filters
 from onoff.past.contexts import Contexts, merge_equal, share_flows
 from onoff.past.laws import law_for
 from onoff.schemes.encoder import Encoders, Entries, LawEncoder, draw_index
-from onoff.schemes.law import DENOMINATOR, Law, as_matrix
+from onoff.schemes.law import DENOMINATOR, Drawn, Law, as_matrix
 from onoff.types import Floats, Mask, Query, RandBelow, is_whole
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class PastState:
 
 
 @dataclass(frozen=True, eq=False)
-class StepLaw:
+class StepLaw(Drawn):
     """The query is sets[i] with probability masses[i] / denominator, whatever is hidden.
 
     Every set holds all sensitive sources. `contexts` are those in which an open request is possible; each has an
@@ -259,21 +259,6 @@ class StepLaw:
     lower_bound: float
     rounding: float
     encoders: Encoders | None = field(repr=False)
-
-    @property
-    def sets(self) -> tuple[Query, ...]:
-        """The sets of the law."""
-        return self.law.sets
-
-    @property
-    def masses(self) -> tuple[int, ...]:
-        """The masses of the sets."""
-        return self.law.masses
-
-    @property
-    def denominator(self) -> int:
-        """The sum of the masses."""
-        return self.law.total
 
     @cached_property
     def cost(self) -> float:

@@ -20,7 +20,7 @@ from onoff.plans.plan import Plan
 from onoff.schemes import tables
 from onoff.schemes.certificate import Certificate
 from onoff.schemes.encoder import Encoders, Entries, LawEncoder
-from onoff.schemes.law import DENOMINATOR, Law
+from onoff.schemes.law import DENOMINATOR, Drawn, Law
 from onoff.schemes.realise import SCREEN_FROM, misses_a_context
 from onoff.schemes.sinkhorn import screen_of, unsure
 from onoff.types import Floats, PlanName, Query, RandBelow
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TablePlan(Plan):
+class TablePlan(Drawn, Plan):
     """The query is sets[i] with probability masses[i] / denominator, in every context exactly.
 
     The last set is the full one and has at least n units. `certificate` proves `lower_bound`.
@@ -59,21 +59,6 @@ class TablePlan(Plan):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (*super().__reduce__(), {"_verified": self._verified})
-
-    @property
-    def sets(self) -> tuple[Query, ...]:
-        """Sets of the law."""
-        return self.law.sets
-
-    @property
-    def masses(self) -> tuple[int, ...]:
-        """Masses of the sets."""
-        return self.law.masses
-
-    @property
-    def denominator(self) -> int:
-        """Sum of the masses."""
-        return self.law.total
 
     @cached_property
     def identity(self) -> PlanName:

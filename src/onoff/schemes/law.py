@@ -69,6 +69,24 @@ class Law:
         return hash((self.sets, self.masses))
 
 
+class Drawn:
+    """Something whose query is drawn from its `law`: sets[i] with probability masses[i] / denominator."""
+
+    law: Law
+
+    @property
+    def sets(self) -> tuple[Query, ...]:
+        return self.law.sets
+
+    @property
+    def masses(self) -> tuple[int, ...]:
+        return self.law.masses
+
+    @property
+    def denominator(self) -> int:
+        return self.law.total
+
+
 def as_matrix(sets: Collection[Query], n: int) -> Member:
     """Make a row for each set: True where a source is a member."""
     member = np.zeros((len(sets), n), dtype=bool)
