@@ -125,6 +125,19 @@ def test_a_program_that_half_closes_gets_its_answer_and_the_next_request_is_on(o
         assert [httpx.get(f"{proxy.url}/a").headers["onoff-status"] for _ in range(2)] == ["on", "off"]
 
 
+@pytest.mark.parametrize("size", [100_000, 20 * 2**20])
+def test_after_a_program_that_left_in_the_middle_of_a_body_the_next_request_is_on(origin, tmp_path, size):
+    """However much of the body the system has taken: whether a step is ON must not depend on the body's length."""
+    with proxied(tmp_path, origin, "--off", "--cache", "0") as proxy:
+        origin.respond = lambda r: reply(bytes(size) if r.path == "/a" else b"b")
+        for name in "bbba":
+            httpx.get(f"{proxy.url}/{name}")
+        with request(proxy, "GET /a HTTP/1.1") as connection:
+            connection.recv(1000)
+        time.sleep(0.5)
+        assert [httpx.get(f"{proxy.url}/a").headers["onoff-status"] for _ in range(2)] == ["on", "off"]
+
+
 def test_programs_that_do_not_read_hold_a_bounded_memory(origin, tmp_path):
     long = bytes(40 * 2**20)
     with proxied(tmp_path, origin, "--cache", "0") as proxy, contextlib.ExitStack() as stack:
