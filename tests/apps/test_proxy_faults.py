@@ -75,13 +75,9 @@ def asked_by(program, directory, server):
 def test_no_status_of_an_origin_makes_a_program_ask_again(origin, tmp_path, program):
     """A relay between the program and the proxy counts its requests. Without the proxy the program asks again."""
     names = [f"s{status}" for status in STATUSES]
-    said, true = ["Location: /b", "WWW-Authenticate: Basic realm=a"], []
-
-    def respond(request):  # one that asks for a rest gets it: its other sources would fail unasked
-        status = int(request.path[2:])
-        return reply(b"?", status, [*said, *["Retry-After: 1"] * (status not in (429, 503))])
-
-    origin.respond = respond
+    said, true = ["Retry-After: 1", "Location: /b", "WWW-Authenticate: Basic realm=a"], []
+    # One that asks for a rest, by 429 or 503, gets it: its other sources would fail unasked.
+    origin.respond = lambda r: reply(b"?", int(r.path[2:]), said[r.path in ("/s429", "/s503") :])
     with proxied(tmp_path, origin, names=names) as proxy:
         for name in names:
 

@@ -48,10 +48,7 @@ def traced(numbers, blocks):
 
 
 def stream(world, monkeypatch, promise, **options):
-    """Make the requests of a stream and trace the numbers of each step; return how many there were.
-
-    "race" is the promise `both` with a race for its plan.
-    """
+    """Make the requests of a stream and trace the numbers of each step; count them. A "race" is a plan of `both`."""
     blocks: list[bytes] = []
 
     def watched(size):
