@@ -15,6 +15,7 @@ import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from http import HTTPStatus
+from socket import SO_ERROR, SOL_SOCKET
 from typing import Any, cast
 
 from starlette.exceptions import HTTPException
@@ -140,8 +141,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._room.leave(self)
         self._inner.connection_lost(exc)
-        for call in self._when_cut if exc is not None else ():
-            call()
+        # Where the end was seen before the reset that our bytes met, the socket alone knows of the reset.
+        if self._when_cut and (exc or self.transport.get_extra_info("socket").getsockopt(SOL_SOCKET, SO_ERROR)):
+            for call in self._when_cut:
+                call()
 
     def data_received(self, data: bytes) -> None:
         if self._unseen > (_UNSEEN_BYTES if self._answering else HEAD_BYTES):  # an endless head or trailer
