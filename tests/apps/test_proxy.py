@@ -239,22 +239,6 @@ def test_the_switch_stays_as_it_was_when_the_habits_are_known_and_is_off_when_th
     assert asyncio.run(run()) == (False, False, "learning")
 
 
-def test_a_failed_request_does_not_end_the_learning(world):
-    """Afterwards one request would be made ON, which is for queries that are drawn with a chain."""
-
-    async def run():
-        client = client_with(None, world.transport(), world.directory / "learned", delay=0.001)
-        async with proxied(client) as (http, queue):
-            await http.get("/news")
-            queue.expect_repeat()
-            await http.get("/news")
-            return queue.client.habits, queue.private, (await http.get("/")).text
-
-    habits, private, page = asyncio.run(run())
-    assert (habits.stage, private) == ("learning", False)
-    assert "2 open requests of 51 are noted" in page
-
-
 def test_the_page_escapes_what_others_wrote_and_runs_nothing(world):
     async def ask(http, queue):
         world.server.respond = no_answer

@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
-from clientkit import BODIES, NAMES, faulty
+from clientkit import BODIES, NAMES, client_with, faulty
 from onoff import Chain
 from onoff.apps.proxy.app import Application
 from onoff.client.queue import AGAIN, KEPT, NOT_BEGUN, RequestQueue
 from onoff.errors import ChainError
-from proxykit import no_frames, past, steps, through, true_status
+from proxykit import no_frames, past, proxied, steps, through, true_status
 from recordingserver import reply
 
 HOST = [(b"host", b"127.0.0.1:8800")]
@@ -194,6 +194,27 @@ def test_what_failed_is_made_at_public_times_when_the_server_is_back(own, monkey
     late, asked = through(own, ask)
     assert true_status(late) == 504
     assert asked == ["news", "sports", "weather"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_repetition_is_on_if_the_habits_are_known_when_its_step_is_made_and_else_the_learning_goes_on(own, ends):
+    honest, count = own.server.respond, 50 if ends else 9
+    asked = [("sports", False), ("weather", False), ("news", ends), ("news", False)]
+
+    async def run():
+        client = client_with(None, own.transport(), own.directory / "learned", delay=0.001, attempts=1)
+        async with proxied(client) as (http, queue):
+            for number in range(count):
+                await http.get(f"/{NAMES[number % 5]}")
+            own.server.respond = no_frames(own)
+            for request in asked:
+                await asyncio.wait([queue.submit(*request)])
+            own.server.respond = honest
+            await queue.submit("weather", False)
+            assert queue.client.habits.stage == ("known" if ends else "learning")
+            return [(NAMES[row.request], row.asked_private) for row in queue.client.journal.steps(since=count)]
+
+    assert asyncio.run(run()) == [*asked[:3], ("news", ends), ("weather", ends)]
 
 
 def test_full_sets_that_were_made_are_not_due_again_after_a_kill(world):

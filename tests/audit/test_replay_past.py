@@ -7,6 +7,7 @@ draw shows in the numbers.
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -34,11 +35,6 @@ def test_honest_streams_pass_with_a_record_and_with_laws_made_again(tmp_path, ki
 
 
 # Draws that do not follow their number.
-
-
-def smallest_if_sensitive(honest, step, request, context, below):
-    query = honest(step, request, context, below)
-    return min(step.sets, key=len) if request in step.state.sensitive else query
 
 
 def as_an_open_request(honest, step, request, context, below):
@@ -73,23 +69,42 @@ def lacks_the_sensitive(honest, step, request, context, below):
     return query if request in step.state.sensitive else tuple(x for x in query if x not in step.state.sensitive)
 
 
+def replaced(place, unfair):
+    """Where `unfair` says so, the set at this place of those that have the source, by size; the numbers stay noted."""
+    coin = random.Random(1).random
+
+    def draw(honest, step, request, context, below):
+        query, alike = honest(step, request, context, below), [one for one in step.sets if request in one]
+        return sorted(alike, key=len)[place] if unfair(step, request, context, query, coin()) else query
+
+    return draw
+
+
+def is_full_at_first(step, request, _, query, __):
+    return not step.state.place and request in step.state.sensitive and len(query) == step.state.chain.n
+
+
 DRAWS = {
-    "the smallest set if sensitive": smallest_if_sensitive,
+    "the smallest set if sensitive": replaced(0, lambda step, x, *_: x in step.state.sensitive),
     "the encoder instead of mu": as_an_open_request,
     "the same set again": same_set(),
     "the encoder of another context": neighbour,
     "without the sensitive source": lacks_the_sensitive,
+    "the smallest set in 1 % of draws": replaced(0, lambda *given: given[-1] < 0.01),
+    "no full set if sensitive, after ON": replaced(0, is_full_at_first),
+    "more full sets if unlikely": replaced(-1, lambda step, x, c, _, coin: step.state.rows[c, x] < 0.16 and coin < 0.2),
+    "more full sets if sensitive": replaced(-1, lambda step, x, _, __, coin: x in step.state.sensitive and coin < 0.2),
 }
 
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_a_draw_that_does_not_follow_its_number_is_found_at_the_first_one(tmp_path, name):
-    made, advance = life(tmp_path, "past", seed=7), PastState.advance
+    made, advance = life(tmp_path, "past", seed=7, **{**SMALL, "private": 0.3}), PastState.advance
 
     def moved(self, step, query):  # a set without the sensitive sources is none of the law
         return advance(self, step, query if query in step.sets else step.sets[-1])
 
-    made.live(60, [drawing(made, StepLaw, DRAWS[name]), patch.object(PastState, "advance", moved)])
+    made.live(300, [drawing(made, StepLaw, DRAWS[name]), patch.object(PastState, "advance", moved)])
     found = made.audit()
     assert made.wrong, "the mistake was never made"
     assert (found.first.step, found.first.rule) == (made.wrong[0], "draw"), str(found)

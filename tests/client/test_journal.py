@@ -21,6 +21,7 @@ from clientkit import answer_of
 from onoff import Chain
 from onoff.audit import files as audit
 from onoff.client import journal as journal_module
+from onoff.client import status
 from onoff.client.cache import read_messages
 from onoff.client.disk import connect_to_read
 from onoff.client.journal import Journal
@@ -73,6 +74,17 @@ def test_state_and_message_come_back(path):
     totals = Totals.of(again.steps())
     assert (totals.steps, totals.bytes, totals.downloaded, totals.attempts, totals.lags) == (2, 200, 6, 4, {0: 2})
     again.close()
+
+
+def test_a_look_at_a_journal_that_is_to_be_opened_reads_no_steps(path, monkeypatch):
+    """They become many, and every command would wait for them."""
+    opened(path).close()
+    database, said = connect_to_read(path), []
+    database.set_trace_callback(said.append)
+    monkeypatch.setattr(status, "connect_to_read", lambda _: database)
+    snapshot(path)
+    assert said
+    assert not any("steps" in text for text in said)
 
 
 def test_old_messages_are_gone_from_the_file(path):

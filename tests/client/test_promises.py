@@ -353,15 +353,20 @@ def test_without_a_promise_what_the_reader_knows_decides(own, tmp_path, words, p
     assert snapshot(tmp_path / "j").promise == promise
 
 
-def test_a_file_with_an_impossible_request_is_refused_before_anything_is_asked(own, tmp_path):
-    """To stop in its middle would tell the server where the request stands."""
-    Chain([[0.5, 0.5, 0, 0, 0]] * 5, NAMES).save(tmp_path / "chain.json")
-    (tmp_path / "requests").write_text("on news\non sports\noff news\noff weather\n")
+SHORT = Chain([[0.5, 0.5, 0, 0, 0]] * 5, NAMES)
+LONGER = Chain([[0.2] * 5] * 5 + [[0.5, 0.5, 0, 0, 0]], NAMES, states=[*((x,) for x in range(5)), (1, 0)])
+
+
+@pytest.mark.parametrize(("chain", "after"), [(SHORT, "'news'"), (LONGER, "'sports' -> 'news'")])
+def test_a_file_with_an_impossible_request_is_refused_before_anything_is_asked(own, tmp_path, chain, after):
+    """To stop in its middle would tell the server where the request stands. What was asked before the file counts."""
+    read(own, [("news", ON), ("sports", ON)], chain=chain)
+    (tmp_path / "requests").write_text("off news\noff weather\n")
     own.server.reset()
-    words = ["--chain", tmp_path / "chain.json", "--server", own.server.url, "--delay", "0"]
-    found = call("play", tmp_path / "requests", *words, "--journal", tmp_path / "j")
+    words = ["--server", own.server.url, "--delay", "0"]
+    found = call("play", tmp_path / "requests", *words, "--journal", own.directory / "journal")
     assert found.returncode == 2
-    assert "impossible to ask for 'weather' right after 'news'" in found.stderr
+    assert f"impossible to ask for 'weather' right after {after}" in found.stderr
     assert not own.queries()
 
 

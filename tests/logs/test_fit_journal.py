@@ -102,6 +102,7 @@ def test_a_chain_made_before_the_first_private_request_adds_nothing_to_the_open_
         ({"private": (OFF, ON)}, r"has requests that were asked ON \(1\): a chain is public"),
         ({"sensitive": frozenset({1})}, "has sensitive sources: a chain is public"),
         ({"promise": "both", "chain": "f" * 64}, "keeps the promise both: a chain is public"),
+        ({"promise": "all"}, "keeps the promise all: a chain is public"),
         ({"names": None}, ".*does not know the names of its sources"),
         ({"requests": (), "private": ()}, "no request yet"),
     ],

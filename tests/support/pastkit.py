@@ -164,7 +164,8 @@ class World:
         ends = list(accumulate(map(int, units_of(step, request, state.context))))
         for query, chance in draw(step, request, state.context).items():
             last = ends[step.sets.index(query)] - 1
-            yield query, chance, lambda total, last=last: last if total == ends[-1] else -1
+            numbers = iter([last])  # a second number is an error
+            yield query, chance, lambda total, numbers=numbers: next(numbers) if total == ends[-1] else -1
 
     def _seen(self, past, readers, step, laws):
         shares = {known: (sum(law.values()), normalise(law)) for known, law in laws.items()}

@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 
 from onoff.client.cache import read_messages
@@ -22,6 +22,7 @@ from onoff.client.memory import Progress
 from onoff.client.message import Message
 from onoff.errors import Announced, ContextError, JournalError, OnoffError, PendingRequest, SourceError
 from onoff.files import error_sentence, make_directory, read_text, write_atomically
+from onoff.model.tree import describe_state
 from onoff.types import Bar
 
 
@@ -31,7 +32,7 @@ async def play_file(
     """Make the requests of a file (`items`) from where it stopped. Return words for the person, if any."""
     played = Played(client, items, file)
     begun = 0 if restart else played.count_begun()
-    _check_possible(client, file, items[max(0, begun - 1) :])
+    _check_possible(client, file, items[begun:])
     if begun == 0:
         _check_free_to_begin(client, file, items[0][0])
     delivery.open(client.journal)
@@ -189,15 +190,19 @@ def _name_made_on(client: Client, first: int, count: int) -> str | None:
 def _check_possible(client: Client, file: Path, items: list[tuple[str, bool]]) -> None:
     """Refuse a file with a request that the chain calls impossible at once: to stop there would show it.
 
-    With the promise `past` an ON request may be any.
+    With the promise `past` an ON request may be any. An announced one was checked before.
     """
-    chain = client.chain
-    for (before, _), (after, private) in pairwise(items):
-        last, following = chain.index(before), chain.index(after)
-        if chain.P[last, following] == 0 and not (private and client.journal.promise == "past"):
-            words = f"{file}: the chain calls it impossible to ask for {after!r} right after {before!r}"
+    chain, state = client.chain, client.journal.state.answered
+    reader, announced = state.reader, state.announced
+    for source, private in items:
+        request = chain.index(source)
+        is_free = announced is not None or (private and client.journal.promise == "past")
+        if reader is not None and chain.P[reader, request] == 0 and not is_free:
+            before = describe_state(chain.states[reader], chain.names)
+            words = f"{file}: the chain calls it impossible to ask for {source!r} right after {before}"
             words += ", and nothing was asked: smooth the chain if it can happen"
-            raise ContextError(words, last=last, next=following)
+            raise ContextError(words, last=int(chain.last[reader]), next=request)
+        reader, announced = request if reader is None else int(chain.step[reader, request]), None
 
 
 def _check_free_to_begin(client: Client, file: Path, first: str) -> None:

@@ -57,7 +57,7 @@ class NotBegun(OnoffError):
 
 @dataclass(frozen=True)
 class _Request:
-    """A waiting request, with the status of its arrival. `due`: it is ON in place of a later request."""
+    """A waiting request, with the status of its arrival. `due`: its step is ON, unless habits are learned."""
 
     source: str
     private: bool
@@ -145,8 +145,7 @@ class RequestQueue:
             raise TurnedAway(f"{self._longest} requests are waiting: ask again later")
         due = self._full_sets_due > 0
         asked = self._private if private is None else private
-        is_private = asked or (due and not self._learns)
-        request = _Request(source, is_private, due, asyncio.get_running_loop().create_future())
+        request = _Request(source, asked, due, asyncio.get_running_loop().create_future())
         self._full_sets_due = max(0, self._full_sets_due - 1)
         if self._full_sets_due == 0 and self.client.journal.memory.owed:
             with contextlib.suppress(JournalError):  # then a kill makes full sets due that were paid already
@@ -249,7 +248,8 @@ class RequestQueue:
         ready = journal.state
         try:
             # Not `get`: what the origin says instead of a message is an answer, too.
-            message = await self.client.ask(request.source, private=request.private)
+            private = request.private or (request.due and not self._learns)
+            message = await self.client.ask(request.source, private=private)
         except Exception as error:
             if journal.state is not ready:
                 raise
@@ -264,15 +264,15 @@ class RequestQueue:
     def _pass_on(self) -> None:
         """Let another request be ON in place of one that made no step, since the journal knew its failure."""
         for place, waiting in enumerate(self._waiting):
-            if not (waiting.private or self._learns):
-                self._waiting[place] = replace(waiting, private=True, due=True)
+            if not (waiting.private or waiting.due):
+                self._waiting[place] = replace(waiting, due=True)
                 return
         self._full_sets_due += 1
 
     def _cover_gap(self) -> None:
         """Make the next request ON if it waits already. A later one will be: its program gets an error."""
-        if self._waiting and not self._learns:
-            self._waiting[0] = replace(self._waiting[0], private=True)
+        if self._waiting:
+            self._waiting[0] = replace(self._waiting[0], due=True)
 
     def _note(self, error: BaseException | None) -> None:
         """Log when servers cease to answer and when they answer again: once each, and not what was asked for."""

@@ -99,6 +99,6 @@ def _hidden(journal: JournalRequests) -> str:
     """Say what a journal hides; "" if it is all open."""
     if journal.sensitive:
         return "has sensitive sources"
-    if journal.chain is not None and journal.promise == "both":
-        return "keeps the promise both"
+    if journal.promise == "all" or (journal.chain is not None and journal.promise == "both"):
+        return f"keeps the promise {journal.promise}"
     return f"has requests that were asked ON ({sum(journal.private)})" if any(journal.private) else ""

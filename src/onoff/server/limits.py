@@ -12,9 +12,10 @@ import asyncio
 import json
 import logging
 import resource
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from http import HTTPStatus
+from socket import SO_ERROR, SOL_SOCKET
 from typing import Any, cast
 
 from starlette.exceptions import HTTPException
@@ -130,6 +131,7 @@ class Connection(asyncio.Protocol):
         self._answering = 0  # requests that the application has
         self._unseen = 0  # bytes since it was last given a request or a part of a body
         self._half_closed = asyncio.Event()
+        self._when_cut: list[Callable[[], None]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -139,6 +141,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._room.leave(self)
         self._inner.connection_lost(exc)
+        # Where the end was seen before the reset that our bytes met, the socket alone knows of the reset.
+        if self._when_cut and (exc or self.transport.get_extra_info("socket").getsockopt(SOL_SOCKET, SO_ERROR)):
+            for call in self._when_cut:
+                call()
 
     def data_received(self, data: bytes) -> None:
         if self._unseen > (_UNSEEN_BYTES if self._answering else HEAD_BYTES):  # an endless head or trailer
@@ -165,9 +171,13 @@ class Connection(asyncio.Protocol):
         self._inner.resume_writing()
 
     async def answer(self, application: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request once all of it has arrived, or as much as the application wants."""
+        """Answer a request once all of it has arrived, or as much as the application wants.
+
+        The functions in its scope's `when_cut` are called if the connection breaks before all that was sent is taken.
+        """
         self._answering, self._unseen = self._answering + 1, 0
         scope["half_closed"] = self._half_closed
+        self._when_cut = scope["when_cut"] = []
         whole = not any(name in _BODY and value != b"0" for name, value in scope["headers"])
         if whole:
             self._room.stop_waiting(self)

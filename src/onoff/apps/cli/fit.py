@@ -299,8 +299,8 @@ def check(
     else:
         print(result.words())
         if result.refuted:
-            slight = "The chain is nearly right: fit it again, to such requests too."
-            wrong = "Do not rely on this chain: `onoff fit --memory auto` on such requests, or ask for everything."
+            slight = "The chain is nearly right: fit it again, to open requests like these, too."
+            wrong = "Do not rely on this chain: `onoff fit --memory auto` on open requests, or ask for everything."
             print(slight if result.is_slight else wrong)
             if known.weight is not None:
                 rests_on = int(known.weight[: known.n].sum())

@@ -39,15 +39,16 @@ GUARD = {
 class BodyResponse(Response):
     """Sends a body piece by piece: the loop that sends queries is never held up for long.
 
-    Programs that do not read hold at most `UNREAD_BYTES` together: beyond, the answer that began first is broken off,
-    and `broken_off` is called.
+    Programs that do not read hold at most `UNREAD_BYTES` together: beyond, the answer that began first is broken off.
+    Then, or if a program goes away before it has taken the body, `broken_off` is called, once.
     """
 
     broken_off: Callable[[], None]
     _under_way: dict[asyncio.Timeout, int] = {}  # noqa: RUF012 (of all answers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        timeout = asyncio.timeout(None)
+        timeout, when_cut = asyncio.timeout(None), scope.setdefault("when_cut", [])
+        when_cut.append(self.broken_off)
         try:
             async with timeout:
                 self._enter(timeout)
@@ -58,7 +59,8 @@ class BodyResponse(Response):
                     await asyncio.sleep(0)
         except TimeoutError:
             log.warning("an answer that was not read was broken off: others need its room")
-            self.broken_off()
+            while when_cut:
+                when_cut.pop()()
         finally:
             self._under_way.pop(timeout, None)
 

@@ -1,7 +1,7 @@
 """Ways to reach a server. Nothing that leaves through them depends on which source of a set was wanted.
 
 A new way is a class with the methods of `Transport`, given to `Client`. `onoff.connect` chooses between the two that
-are here: `own` for an onoff server, `web` for any other web server.
+are here: `onoff` for an onoff server, `web` for any other web server.
 """
 
 from __future__ import annotations
