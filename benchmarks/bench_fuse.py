@@ -1,8 +1,9 @@
 """The fuse (`onoff.past.habits`): how often it blows for honest readers, and how soon for reloads in a fixed order.
 
 Every query has one source here, which is when bets are made. Honest readers follow ten feeds with Dirichlet(1) habits.
-Their chain is exact, learned by the client, or fitted with a weight of 400 transitions. Reloads begin after a chain was
-learned from honest requests.
+Their chain is exact, learned by the client, or fitted with a weight of 400 transitions. "Sharp" habits are
+Dirichlet(.1): hardly ever more than two or three successors. Reloads begin after a chain was learned from honest
+requests, or after that and a thousand further honest requests.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from onoff import Chain
 from onoff.model.powers import one_thread
 from onoff.past.habits import Habits
 
-FEEDS, REQUESTS, FITTED = 10, 2000, 400
-HONEST, RELOADS = ("exact", "learned", "fitted"), ("in the order of the list", "in any order")
+FEEDS, REQUESTS, FITTED, LATER = 10, 2000, 400, 1000
+HONEST = ("exact", "learned", "fitted", "learned from sharp habits")
+RELOADS = ("in the order of the list", "in any order", "in any order, later")
 
 
 def main() -> None:
@@ -45,13 +47,15 @@ def blown(ends: list[int | None]) -> int:
 def blown_at(kind: str, seed: int, requests: int) -> int | None:
     """The number of the request at which the fuse of one stream blows; None if it does not."""
     rng = np.random.default_rng(seed)
-    P = rng.dirichlet(np.ones(FEEDS), FEEDS)
+    P = rng.dirichlet(np.full(FEEDS, 0.1 if "sharp" in kind else 1.0), FEEDS)
     with one_thread():
         if kind in RELOADS:
-            order = np.arange(FEEDS) if kind == RELOADS[0] else rng.permutation(FEEDS)
-            return followed(learned(P, rng), [int(order[t % FEEDS]) for t in range(10 * FEEDS)])
+            order, habits = np.arange(FEEDS) if kind == RELOADS[0] else rng.permutation(FEEDS), learned(P, rng)
+            for source in Chain(P).simulate(LATER, rng).tolist() if kind == RELOADS[2] else ():
+                habits = habits.after_query((source,), private=False)
+            return followed(habits, [int(order[t % FEEDS]) for t in range(10 * FEEDS)])
         path = Chain(P).simulate(requests, rng).tolist()
-        return followed({"exact": exact, "learned": learned, "fitted": fitted}[kind](P, rng), path)
+        return followed({"exact": exact, "fitted": fitted}.get(kind, learned)(P, rng), path)
 
 
 def followed(habits: Habits, path: list[int]) -> int | None:

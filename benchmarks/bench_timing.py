@@ -1,15 +1,15 @@
 """Can a server tell by time which of two sources was wanted? The gap from the last byte of an answer to what follows.
 
     play  gap until the next query leaves, while the caller writes each message to a file
-    past  the same, of a client of the promise `past`, which prepares the next step in a thread
+    past  the same, of a client of the promise `past` that is never ON: a thread prepares the law of the next step
     out   the same, of `onoff play --out`
     get   gap until the connection is closed; a client is opened for every request
     file  gap until the next connection, of `onoff get -o` in a script: a process for every request
 
 A raw server looks at its clock when the last byte of an answer has left its (small) buffer, and when the next byte, or
-the end of the connection, arrives. All requests are ON, so that both sources are always fetched; which one is wanted
-changes in random order. The AUC is the chance that a gap after the first source is longer than one after the second:
-0.5 if time tells nothing. Beside the client runs a rival with its old habits: it stores the wanted body alone, counts
+the end of the connection, arrives. All requests are ON (in `past` both sources are sensitive, and so in every set):
+both sources are always fetched. Which one is wanted changes in random order. The AUC is the chance that a gap after the
+first source is longer than one after the second: 0.5 if time tells nothing. Beside the client runs a rival with its old habits: it stores the wanted body alone, counts
 its delay from the call and closes at once. That the rival is caught shows that the method can see what it looks for.
 
 With 300 samples of each source an AUC has a standard error of 0.024, so one of thirty honest rows would leave 0.45 to
@@ -30,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from common import show
+from common import dirichlet, show
 from onoff import Chain, Client, HttpTransport, OnoffTransport
 from onoff.client.clock import SendClock
 from onoff.client.connect import Settings
@@ -52,6 +52,7 @@ from onoff.wire import MAX_LENGTH, Catalogue, Frame
 
 NAMES = ("first", "second")
 CHAIN = Chain([[0.5, 0.5], [0.5, 0.5]], NAMES)
+HABITS = Chain(dirichlet(8, 1).P, (*"abcdef", *NAMES))  # of the mode `past`
 PLANNER: Any = SimpleNamespace(store=SimpleNamespace(chain=CHAIN), best=None)  # never asked: all requests are ON
 SIZES = {
     "16": 16,
@@ -73,7 +74,7 @@ main()
 SURE = 0.03  # within this of a half, the first samples are enough
 
 
-def serve(listener: socket.socket, replies: dict[str, bytes], last: str) -> None:
+def serve(listener: socket.socket, replies: dict[str, bytes | Callable[[bytes], bytes]], last: str) -> None:
     """Answer requests, one connection after the other; gaps after answers to the path `last` are given at /gaps."""
     gaps: list[float] = []
     nexts: list[float] = []
@@ -102,7 +103,8 @@ def serve(listener: socket.socket, replies: dict[str, bytes], last: str) -> None
                     gaps.clear()
                     nexts.clear()
                 else:
-                    connection.sendall(replies[path])
+                    reply = replies[path]
+                    connection.sendall(reply(request) if callable(reply) else reply)
                 if path == last:
                     sent = end = time.perf_counter()
         connection.close()
@@ -124,16 +126,21 @@ def http(body: bytes) -> bytes:
 class Server:
     """The raw server in a process of its own: it must not wait for the client's interpreter."""
 
-    def __init__(self, transport: str, bodies: tuple[bytes, bytes]) -> None:
-        self.kind = transport
+    def __init__(self, transport: str, names: tuple[str, ...], bodies: list[bytes]) -> None:
+        self.kind, self.names = transport, names
         if transport == "own":
-            catalogue = Catalogue(NAMES, max(map(len, bodies)))
-            frames = b"".join(Frame(i, 1, body).encode(catalogue.length) for i, body in enumerate(bodies))
-            self._replies = {"/v1/catalogue": http(catalogue.document), "/v1/query": http(frames)}
+            catalogue = Catalogue(names, max(map(len, bodies)))
+            frames = [Frame(i, 1, body).encode(catalogue.length) for i, body in enumerate(bodies)]
+
+            def answer(request: bytes) -> bytes:
+                query = json.loads(request.partition(b"\r\n\r\n")[2])
+                return http(b"".join(frames[i] for i in query["sources"]))
+
+            self._replies = {"/v1/catalogue": http(catalogue.document), "/v1/query": answer}
             self._last = "/v1/query"
         else:
-            self._replies = {f"/{name}": http(body) for name, body in zip(NAMES, bodies, strict=True)}
-            self._last = f"/{NAMES[-1]}"
+            self._replies = {f"/{name}": http(body) for name, body in zip(names, bodies, strict=True)}
+            self._last = f"/{names[-1]}"
 
     def __enter__(self) -> Server:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -153,7 +160,7 @@ class Server:
     def transport(self) -> OnoffTransport | HttpTransport:
         if self.kind == "own":
             return OnoffTransport(self.url)
-        return HttpTransport({name: f"{self.url}/{name}" for name in NAMES})
+        return HttpTransport({name: f"{self.url}/{name}" for name in self.names})
 
     def gaps(self, path: str = "/gaps") -> list[float]:
         """The gaps since the last call; of /nexts those until the next connection."""
@@ -200,9 +207,11 @@ def sequence(samples: int) -> list[str]:
     return wanted
 
 
-def settings(server: Server, place: Path, promise: str = "both") -> Settings:
-    planned: dict[str, Any] = {"plans": PLANNER, "promise": promise, "first_ever": True, "cache": 0}  # all comes anew
-    return Settings(CHAIN, transport=server.transport(), journal=place / "journal", **planned).complete()
+def settings(server: Server, place: Path) -> Settings:
+    past: dict[str, Any] = {"promise": "past", "sensitive": NAMES}
+    how = past if server.names == HABITS.names else {"promise": "both", "plans": PLANNER}
+    how |= {"first_ever": True, "cache": 0, "transport": server.transport()}  # all comes anew
+    return Settings(HABITS if how["promise"] == "past" else CHAIN, journal=place / "journal", **how).complete()
 
 
 async def played(server: Server, kind: type[Client], wanted: list[str], place: Path) -> list[float]:
@@ -215,9 +224,9 @@ async def played(server: Server, kind: type[Client], wanted: list[str], place: P
 
 async def played_past(server: Server, kind: type[Client], wanted: list[str], place: Path) -> list[float]:
     """The gaps of `played`, of a client that prepares the next step."""
-    async with kind(settings(server, place, "past")) as client:
+    async with kind(settings(server, place)) as client:
         for source in [*wanted, NAMES[0]]:
-            message = await client.get(source, private=True)
+            message = await client.get(source)
             (place / "message").write_bytes(message.body)
     return server.gaps()[: len(wanted)]
 
@@ -265,9 +274,10 @@ def area(first: list[float], second: list[float]) -> float:
 
 
 @contextmanager
-def setting(transport: str, sizes: tuple[int, int], parent: Path | None) -> Iterator[tuple[Server, Path]]:
-    bodies = tuple(random.randbytes(size) for size in sizes)
-    with Server(transport, (bodies[0], bodies[1])) as server, tempfile.TemporaryDirectory(dir=parent) as name:
+def setting(transport: str, mode: str, sizes: tuple[int, int], parent: Path | None) -> Iterator[tuple[Server, Path]]:
+    names = HABITS.names if mode == "past" else NAMES
+    bodies = [random.randbytes(size) for size in (*[SMALL] * (len(names) - 2), *sizes)]
+    with Server(transport, names, bodies) as server, tempfile.TemporaryDirectory(dir=parent) as name:
         yield server, Path(name)
 
 
@@ -277,7 +287,7 @@ def measure(
     """Gaps after each of the two sources; the first few requests, which warm everything up, are left out."""
     found: dict[str, list[float]] = {name: [] for name in NAMES}
     work = MODES[mode]
-    with setting(transport, sizes, parent) as (server, place):
+    with setting(transport, mode, sizes, parent) as (server, place):
         asyncio.run(work(server, kind, sequence(3), place))
         while True:
             more = samples if not found[NAMES[0]] else min(samples, most - len(found[NAMES[0]]))

@@ -162,8 +162,7 @@ def stream_misfit(
     of E eps(X_{s-1}) over the OFF steps since the last ON step, up to t, and the most that the r_s sum to. What is
     hidden and asked *before* t is within e_t of exactly private: d_t if there are sensitive sources, else d_{t-1} (and
     0 with the promise `both`). A query then is off by d_t + e_t on average, and tells h(d_t) + h(e_t) +
-    (d_t + e_t) log2 |hidden| bits at most; `values` are log2 |hidden|.
-    The documentation has the proofs.
+    (d_t + e_t) log2 |hidden| bits at most; `values` are log2 |hidden|. The documentation has the proofs.
     """
     true, used = refine(true, used)
     law = last = np.pad(start, (0, len(true.P) - len(start)))
