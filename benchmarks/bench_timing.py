@@ -10,7 +10,8 @@ A raw server looks at its clock when the last byte of an answer has left its (sm
 the end of the connection, arrives. All requests are ON (in `past` both sources are sensitive, and so in every set):
 both sources are always fetched. Which one is wanted changes in random order. The AUC is the chance that a gap after the
 first source is longer than one after the second: 0.5 if time tells nothing. Beside the client runs a rival with its old
-habits: it stores the wanted body alone, counts its delay from the call and closes at once. That the rival is caught shows that the method can see what it looks for.
+habits: it stores the wanted body alone, counts its delay from the call and closes at once. That the rival is caught
+shows that the method can see what it looks for.
 
 With 300 samples of each source an AUC has a standard error of 0.024, so one of thirty honest rows would leave 0.45 to
 0.55. So a row that is outside 0.47 to 0.53 after the first samples goes on to `--most`; with 1500 of each the error is
