@@ -3,12 +3,12 @@
 The rules are those of the client; the referee follows them with code of its own. The journal notes each chain with the
 first step that it serves. Here it is compared with the one that is due:
 
-    learn   everything is asked for. Open requests are noted; 10 transitions for each source make the first chain,
-            which remembers one request. A request that is asked ON ends it: everything is asked for to the end
-    fixed   the next step must be asked OFF, and uses that chain; else everything is asked for to the end
-    known   OFF queries of one source each make the reader's state known. A transition from a known state to such a
-            query is counted and bet on. After 10 for each state the chain is fitted again. If the bets reach 1000,
-            everything is asked for to the end, unless a chain that was stated as exact can be replaced by the counts
+    learning  everything is asked for. Open requests are noted; 10 transitions for each source make the first chain,
+              which remembers one request. A request that is asked ON ends it: everything is asked for to the end
+    complete  the next step must be asked OFF, and uses that chain; else everything is asked for to the end
+    known     OFF queries of one source each make the reader's state known. A transition from a known state to such a
+              query is counted and bet on. After 10 for each state the chain is fitted again. If the bets reach 1000,
+              everything is asked for to the end, unless a chain stated as exact can be replaced by the counts
 
 Nothing after the learning looks at requests: queries and statuses decide.
 """
