@@ -18,7 +18,6 @@ from contextlib import suppress
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from onoff.errors import ChainError, OnoffError, PlanError
@@ -101,9 +100,7 @@ class Planner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _refresh(self) -> None:
