@@ -221,10 +221,8 @@ def _content(file: str | Path) -> tuple[str, bytes]:
 
 def _lines(data: bytes, label: str) -> list[Entry]:
     """The feeds of a text. Empty lines and lines with # are passed over."""
-    try:
+    with explain_reading(label, CatalogueError):
         text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise CatalogueError(f"{label}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
     lines = [(f"{label}: line {number}", line) for number, line in enumerate(text.splitlines(), 1)]
     return [entry_of(line, place) for place, line in lines if line.strip() and not line.lstrip().startswith("#")]
 

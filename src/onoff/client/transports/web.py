@@ -49,7 +49,7 @@ from onoff.client.transports.http import (
 )
 from onoff.client.transports.origins import Origins, moment
 from onoff.errors import CatalogueError, OnoffError, Unavailable
-from onoff.files import error_sentence, path_of
+from onoff.files import path_of, read_json
 from onoff.text import plain
 from onoff.types import is_whole
 
@@ -99,12 +99,7 @@ class HttpTransport:
     @classmethod
     def load(cls, file: str | Path, deadline: float | None = None, **options: Any) -> HttpTransport:
         """Read the catalogue from a file."""
-        try:
-            data = json.loads(path_of(file, "the file of URLs", CatalogueError).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise CatalogueError(error_sentence(error)) from None
-        except (ValueError, RecursionError) as error:
-            raise CatalogueError(f"{file}: cannot be read as JSON ({plain(str(error))})") from None
+        data = read_json(path_of(file, "the file of URLs", CatalogueError), CatalogueError)
         if not isinstance(data, dict) or not all(isinstance(url, str) for url in data.values()):
             raise CatalogueError(f"{file}: an object with a URL for each name is needed")
         return cls(data, deadline=deadline, **options)
