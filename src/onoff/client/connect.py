@@ -103,9 +103,8 @@ class Settings:
     first_ever: bool = False
     relearn: bool = False
     randbelow: RandBelow = secrets.randbelow
-    names: tuple[str, ...] | None = field(
-        default=None, init=False
-    )  # of the sources, if a journal without a chain knows
+    # Of the sources, if a journal without a chain knows.
+    names: tuple[str, ...] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, before anything is read, written or sent."""

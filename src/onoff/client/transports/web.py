@@ -83,15 +83,15 @@ class HttpTransport:
         backoff: float = 0.2,
         agent: str | None = None,
     ) -> None:
-        self._sources = _check_urls(sources)
+        self.urls = _check_urls(sources)
         for limit in (body_limit, answer_limit):
             if not is_whole(limit, 1):
                 raise OnoffError(f"a limit is a whole number of bytes above 0, not {limit!r}")
         self._limit, self._answer_limit = body_limit, answer_limit
-        longest = DEADLINE + SOURCE_SECONDS * len(self._sources)
+        longest = DEADLINE + SOURCE_SECONDS * len(self.urls)
         self._deadline = longest if deadline is None else check_seconds(deadline)
         self._attempts, self._backoff = attempts, backoff
-        self._urls = list(self._sources.values())
+        self._urls = list(self.urls.values())
         self._places = [origin_of(url) for url in self._urls]
         self._origins = Origins()
         self._http = Connections(timeout, check_agent(agent))
@@ -106,24 +106,21 @@ class HttpTransport:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._sources)
-
-    @property
-    def urls(self) -> Mapping[str, str]:
-        return self._sources
+        return tuple(self.urls)
 
     @property
     def fingerprint(self) -> str:
         """A hash of names, URLs and their order."""
-        return hashlib.sha256(json.dumps(["onoff-urls", 1, list(self._sources.items())]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(["onoff-urls", 1, list(self.urls.items())]).encode()).hexdigest()
 
     @property
     def notes(self) -> str:
-        return self._origins.notes
+        return json.dumps([self._origins.silent, self._origins.resting])
 
     @notes.setter
     def notes(self, text: str) -> None:
-        self._origins.notes = text
+        if text:
+            self._origins.silent, self._origins.resting = json.loads(text)
 
     async def connect(self) -> None:
         """Do nothing: the catalogue is the client's own."""
