@@ -25,7 +25,6 @@ from onoff.client.transports.web import HttpTransport
 from onoff.errors import JournalError, OnoffError, PlanError
 from onoff.files import path_of
 from onoff.model.chain import Chain
-from onoff.text import plain
 from onoff.types import RandBelow, is_flag, is_number, is_whole
 
 if TYPE_CHECKING:
@@ -243,9 +242,4 @@ def _absolute(urls: Mapping[str, str] | str | Path | None) -> Path | Mapping[str
     """Make a file's name absolute: the journal notes it, and the directory may change."""
     if urls is None or isinstance(urls, Mapping):
         return urls
-    file = path_of(urls, "the file of URLs")
-    try:
-        str(urls).encode()
-    except UnicodeEncodeError:
-        raise OnoffError(f"the name of the file {plain(str(urls))} is not UTF-8: rename it") from None
-    return file.absolute()
+    return path_of(urls, "the file of URLs").absolute()

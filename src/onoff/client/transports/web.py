@@ -91,8 +91,8 @@ class HttpTransport:
         longest = DEADLINE + SOURCE_SECONDS * len(self.urls)
         self._deadline = longest if deadline is None else check_seconds(deadline)
         self._attempts, self._backoff = attempts, backoff
-        self._urls = list(self.urls.values())
-        self._places = [origin_of(url) for url in self._urls]
+        self._in_order = list(self.urls.values())
+        self._places = [origin_of(url) for url in self._in_order]
         self._origins = Origins()
         self._http = Connections(timeout, check_agent(agent))
 
@@ -204,7 +204,7 @@ class HttpTransport:
         if resting is not None:
             return _failure(resting, f"{origin} wants to be left alone for a while")
         try:
-            reply = await self._ask(self._urls[source], limit, held)
+            reply = await self._ask(self._in_order[source], limit, held)
             body = await _decode(reply, limit)
         except BrokenAnswer as error:
             return _failure(BROKEN, str(error))
