@@ -64,7 +64,7 @@ WRONG = {  # a command, and words of its error
     "proxy --on --off": "give --on or --off, not both",
     "get 0 --urls urls.json --chain chain.csv --journal j --on --off": "give --on or --off, not both",
     "get 3 --urls urls.json --chain chain.csv --journal j": "no source is called",
-    "get 0 --urls bytes.json --chain chain.csv --journal j": "cannot be read as JSON",
+    "get 0 --urls bytes.json --chain chain.csv --journal j": "bytes.json: byte 16 is not UTF-8",
     "token nowhere/tokens": "the hash of the token cannot be written (",
 }
 

@@ -136,7 +136,7 @@ def test_play_reads_standard_input_and_goes_on_with_the_same_words(given, tmp_pa
     assert "2 requests" in play(b"on news\noff sports\n").stdout
     assert "stdin was played to its end: nothing was asked for now" in play(b"on news\noff sports\n").stderr
     assert play(b"off science\noff news\n").returncode == 0
-    assert "standard input: byte 0 is not UTF-8" in play(b"\xff").stderr
+    assert "stdin: byte 0 is not UTF-8" in play(b"\xff").stderr
     assert snapshot(tmp_path / "j").state.step == 4
 
 

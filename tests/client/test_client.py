@@ -16,7 +16,7 @@ from clientkit import client_with
 from clikit import call
 from onoff import Chain, HttpTransport, OnoffTransport, Planner, files, plan
 from onoff.client import play as playing
-from onoff.client.play import read_items
+from onoff.client.play import parse_items
 from onoff.client.status import snapshot
 from onoff.errors import (
     NO_MESSAGE,
@@ -267,9 +267,8 @@ def test_a_file_can_be_given_up(leave, tmp_path):
     [("", "no requests"), ("maybe news\n", "line 1"), ("on\n", "line 1"), ("on newz\n", "no source is called")],
 )
 def test_a_bad_file_of_requests_is_refused(tmp_path, text, words):
-    (tmp_path / "requests").write_text(text)
     with pytest.raises(OnoffError, match=words):
-        read_items(tmp_path / "requests", NAMES)
+        parse_items(text, tmp_path / "requests", NAMES)
 
 
 def test_that_nothing_has_been_published_is_said(chain_file, plans, tmp_path):

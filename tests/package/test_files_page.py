@@ -16,7 +16,7 @@ from clikit import call
 from onoff import Chain, HttpTransport, Planner, plan
 from onoff.apps.costs import read_lengths
 from onoff.client.memory import Memory
-from onoff.client.play import read_items
+from onoff.client.play import parse_items
 from onoff.client.status import snapshot
 from onoff.server.tokens import append_hash, new_token, read_hashes
 from onoff.server.transcript import Transcript
@@ -123,13 +123,13 @@ def test_the_columns_of_costs(tmp_path, chain):
 
 
 def test_the_examples_are_read(tmp_path):
-    for section in ("Lengths", "URLs", "Requests", "Tokens"):
+    for section in ("Lengths", "URLs", "Tokens"):
         (tmp_path / section).write_text(block(section))
     found = read_lengths(tmp_path / "Lengths", Chain.symmetric(3, 0.5, NAMES))
     assert found == {"news": 1200.0, "sports": 800.5, "weather": 90.0}
     assert HttpTransport.load(tmp_path / "URLs").names == NAMES
     wanted = [("news", True), ("weather", True), ("sports", False), ("sports", False)]
-    assert read_items(tmp_path / "Requests", NAMES) == wanted
+    assert parse_items(block("Requests"), tmp_path, NAMES) == wanted
     assert len(read_hashes((tmp_path / "Tokens").read_text(), "here")) == 1
     append_hash(tmp_path / "Tokens", new_token())
     assert len(read_hashes((tmp_path / "Tokens").read_text(), "here")) == 2

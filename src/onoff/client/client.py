@@ -16,9 +16,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from onoff import errors
 from onoff.client import protocol
 from onoff.client.clock import SendClock, now
 from onoff.client.disk import Step
@@ -30,15 +30,6 @@ from onoff.client.protocol import Pending, check_call, look_one_ahead, places_on
 from onoff.client.status import has_pending, last_end
 from onoff.client.transports import Answer
 from onoff.client.transports.http import within
-from onoff.errors import (
-    ChainError,
-    JournalError,
-    NothingPending,
-    SessionError,
-    StaleStep,
-    TransportError,
-    Unavailable,
-)
 from onoff.model.chain import Chain, check_chain
 from onoff.plans.planner import Planner
 
@@ -81,7 +72,7 @@ class Client:
         if settings.promise == "both" and not isinstance(settings.plans, str | PathLike | None):
             self.planner = settings.plans
             if self.planner.store.chain != self._chain:
-                raise ChainError("the planner is for another chain than the client")
+                raise errors.ChainError("the planner is for another chain than the client")
         self._ends_planner = self.planner is None and not settings.lasting
         self._opened: Journal | None = None
         self._drawing: Drawing | None = None
@@ -95,7 +86,7 @@ class Client:
     async def __aenter__(self) -> Self:
         """Fetch the list of sources and open the journal; both must fit the chain."""
         if self._stage != "new":
-            raise SessionError("a client is opened once: make another one")
+            raise errors.SessionError("a client is opened once: make another one")
         self._stage = "closed"
         settings = self._settings
         try:
@@ -105,7 +96,7 @@ class Client:
                 self._clock.restart(last_end(self.path))
                 await self._clock.next_point(self.delay)
                 await self._retry(self.transport.connect)
-            except TransportError as error:
+            except errors.TransportError as error:
                 known = None if self._chain is None else self._chain.fingerprint
                 error.pending = has_pending(self.path, known)
                 raise
@@ -134,9 +125,7 @@ class Client:
         self._stage = "open"
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._stage = "closed"
         try:
             if self._asking is not None and self._asking is not asyncio.current_task():
@@ -174,7 +163,7 @@ class Client:
     @property
     def journal(self) -> Journal:
         if self._opened is None:
-            raise SessionError(NOT_OPEN)
+            raise errors.SessionError(NOT_OPEN)
         return self._opened
 
     @property
@@ -186,14 +175,14 @@ class Client:
     def chain(self) -> Chain:
         """The chain that the journal was made with; a uniform one with the names if it was made without."""
         if self._chain is None:
-            raise SessionError("a client without a chain knows its sources once it is open")
+            raise errors.SessionError("a client without a chain knows its sources once it is open")
         return self._chain
 
     @property
     def habits(self) -> HabitsStatus | None:
         """The present state of the habits; None for the promise "both", whose chain never changes."""
         if self._drawing is None:
-            raise SessionError(NOT_OPEN)
+            raise errors.SessionError(NOT_OPEN)
         return None if self._drawing.habits is None else HabitsStatus.of(self._drawing.habits)
 
     def take_gap(self) -> bool:
@@ -229,7 +218,7 @@ class Client:
             if found is None or not last:
                 source = None if found is None else found[0].source
                 words = "nothing is pending: ask for what you want"
-                raise NothingPending(words, step=self.journal.state.step, last=source)
+                raise errors.NothingPending(words, step=self.journal.state.step, last=source)
             return found[0].unwrap()
 
     def last(self) -> tuple[Message, Step] | None:
@@ -277,7 +266,7 @@ class Client:
             pending = drawing.begin(source, next, status)
             if self.take_gap():
                 log.warning("a proxy was killed or did not answer a program: the first request after that is made ON")
-                with contextlib.suppress(JournalError):  # then the next one is ON, too
+                with contextlib.suppress(errors.JournalError):  # then the next one is ON, too
                     self.journal.remember(gap=False)
             held = self.journal.read_held()
             await self._clock.after_call(called, self.delay)
@@ -287,10 +276,10 @@ class Client:
     async def _in_turn(self) -> AsyncIterator[Drawing]:
         """Wait until the calls before this one have ended. Raises `SessionError` unless the client is open then."""
         if self._stage == "new":
-            raise SessionError(NOT_OPEN)
+            raise errors.SessionError(NOT_OPEN)
         async with self._turn:
             if self._stage != "open" or self._drawing is None:
-                raise SessionError("the client is closed: make another one, with the same journal")
+                raise errors.SessionError("the client is closed: make another one, with the same journal")
             self._asking = asyncio.current_task()
             try:
                 yield self._drawing
@@ -322,8 +311,8 @@ class Client:
 
         try:
             answer = await self._clock.end_at_point(self._retry(send), called, self.delay)
-        except TransportError as error:  # a journal that is stale cannot finish it
-            error.pending = None if isinstance(error, StaleStep) else True
+        except errors.TransportError as error:  # a journal that is stale cannot finish it
+            error.pending = None if isinstance(error, errors.StaleStep) else True
             raise
         journal.finish(protocol.finish(journal.state), query, answer)
         await drawing.hold()
@@ -353,7 +342,7 @@ class Client:
             for attempt in range(1, self._settings.attempts + 1):
                 try:
                     return await ask()
-                except Unavailable:
+                except errors.Unavailable:
                     if attempt == self._settings.attempts:
                         raise
                     await asyncio.sleep(self._settings.backoff * 2 ** (attempt - 1))

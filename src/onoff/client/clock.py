@@ -79,9 +79,8 @@ class SendClock:
         for missed in range(MISSED):
             more = 4**missed  # a machine that is busy ends sleeps late
             await asyncio.sleep(max(0.0, self.start + point * delay - EARLY * more - now()))
-            time.sleep(
-                max(0.0, self.start + point * delay - AWAKE * more - now())
-            )  # awake it would cost processor time
+            # Asleep until the last moment: to wait awake costs processor time.
+            time.sleep(max(0.0, self.start + point * delay - AWAKE * more - now()))
             if now() <= self.start + point * delay:
                 break
             point = self._point(now(), delay)

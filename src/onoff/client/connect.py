@@ -25,7 +25,6 @@ from onoff.client.transports.web import HttpTransport
 from onoff.errors import JournalError, OnoffError, PlanError
 from onoff.files import path_of
 from onoff.model.chain import Chain
-from onoff.text import plain
 from onoff.types import RandBelow, is_flag, is_number, is_whole
 
 if TYPE_CHECKING:
@@ -103,9 +102,8 @@ class Settings:
     first_ever: bool = False
     relearn: bool = False
     randbelow: RandBelow = secrets.randbelow
-    names: tuple[str, ...] | None = field(
-        default=None, init=False
-    )  # of the sources, if a journal without a chain knows
+    # Of the sources, if a journal without a chain knows.
+    names: tuple[str, ...] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, before anything is read, written or sent."""
@@ -244,9 +242,4 @@ def _absolute(urls: Mapping[str, str] | str | Path | None) -> Path | Mapping[str
     """Make a file's name absolute: the journal notes it, and the directory may change."""
     if urls is None or isinstance(urls, Mapping):
         return urls
-    file = path_of(urls, "the file of URLs")
-    try:
-        str(urls).encode()
-    except UnicodeEncodeError:
-        raise OnoffError(f"the name of the file {plain(str(urls))} is not UTF-8: rename it") from None
-    return file.absolute()
+    return path_of(urls, "the file of URLs").absolute()

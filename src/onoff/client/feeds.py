@@ -45,6 +45,7 @@ from onoff.types import Bar, quiet
 
 MOST_REDIRECTS = 5
 SECONDS = 60.0  # for one URL and all its redirects
+SILENCE = 10.0  # seconds that a server may be silent
 REDIRECTS = (301, 302, 303, 307, 308)
 LOCAL = (".localhost", ".local", ".internal", ".lan", ".home", ".home.arpa")
 MOST_BYTES = 8 * 2**20
@@ -85,9 +86,7 @@ class FoundUrls:
     left_out: tuple[str, ...]
 
 
-async def find_urls(
-    entries: Sequence[Entry], known: Mapping[str, Source] = NONE, timeout: float = 10.0, bar: Bar = quiet
-) -> FoundUrls:
+async def find_urls(entries: Sequence[Entry], known: Mapping[str, Source] = NONE, bar: Bar = quiet) -> FoundUrls:
     """The sources of a list. None has the name or the URL of a `known` one.
 
     Every URL is asked for once, all alike, sorted by name. Redirects are followed here, because a client follows none.
@@ -99,7 +98,7 @@ async def find_urls(
     with bar(len(entries)) as advance:
         for entry in sorted(entries, key=lambda entry: (entry.name, entry.url)):
             try:
-                url = await _last(entry.url, places, timeout)
+                url = await _last(entry.url, places)
             except (CatalogueError, Unavailable) as error:
                 problems.append(f"{entry.place}: {error}")
             else:
@@ -112,9 +111,9 @@ async def find_urls(
     return FoundUrls(dict(sorted(sources.items())), redirected, tuple(problems))
 
 
-async def _last(url: str, places: Mapping[str, str], timeout: float) -> str:
+async def _last(url: str, places: Mapping[str, str]) -> str:
     """Where a URL leads, if none of the `places` is there. Raises `CatalogueError` or `Unavailable`."""
-    http = Connections(timeout)
+    http = Connections(SILENCE)
     try:
         _check_new(url, places)
         async with within(SECONDS):
@@ -221,10 +220,8 @@ def _content(file: str | Path) -> tuple[str, bytes]:
 
 def _lines(data: bytes, label: str) -> list[Entry]:
     """The feeds of a text. Empty lines and lines with # are passed over."""
-    try:
+    with explain_reading(label, CatalogueError):
         text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise CatalogueError(f"{label}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
     lines = [(f"{label}: line {number}", line) for number, line in enumerate(text.splitlines(), 1)]
     return [entry_of(line, place) for place, line in lines if line.strip() and not line.lstrip().startswith("#")]
 

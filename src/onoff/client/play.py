@@ -21,7 +21,7 @@ from onoff.client.journal import Journal
 from onoff.client.memory import Progress
 from onoff.client.message import Message
 from onoff.errors import Announced, ContextError, JournalError, OnoffError, PendingRequest, SourceError
-from onoff.files import error_sentence, make_directory, read_text, write_atomically
+from onoff.files import error_sentence, make_directory, write_atomically
 from onoff.model.tree import describe_state
 from onoff.types import Bar
 
@@ -220,11 +220,6 @@ def _check_free_to_begin(client: Client, file: Path, first: str) -> None:
             announced=state.announced,
             source=wanted,
         )
-
-
-def read_items(file: Path, names: Collection[str]) -> list[tuple[str, bool]]:
-    """The requests in a file, as `parse_items` has them."""
-    return parse_items(read_text(file), file, names)
 
 
 def parse_items(text: str, file: Path, names: Collection[str]) -> list[tuple[str, bool]]:

@@ -66,7 +66,11 @@ class _Request:
 
 
 class RequestQueue:
-    """Use as `async with RequestQueue(client) as queue`, with a client that is open and that nothing else uses."""
+    """Use as `async with RequestQueue(client) as queue`, with a client that is open and that nothing else uses.
+
+    `private` says whether requests are ON now; the journal remembers it (`switch`). Of the requests to come
+    `full_sets_due` are made ON although the switch is OFF.
+    """
 
     def __init__(self, client: Client, longest: int = LONGEST) -> None:
         self.client, self._longest = client, longest
@@ -74,17 +78,16 @@ class RequestQueue:
         self._unreachable = False
         noted = client.journal.memory.privacy
         # A new journal is ON, unless it has sensitive sources, which are hidden anyway, or is learning.
-        self._private = not (client.journal.sensitive or self._learns) if noted is None else noted
+        self.private = not (client.journal.sensitive or self._learns) if noted is None else noted
         self._waiting: deque[_Request] = deque()
         self._wake = asyncio.Event()
         self._closed = False
-        # How many of the requests to come are made ON.
-        self._full_sets_due = max(int(client.take_gap()), client.journal.memory.owed)
+        self.full_sets_due = max(int(client.take_gap()), client.journal.memory.owed)
         self._worker: asyncio.Task[None] | None = None
         self._current: asyncio.Task[Message | None] | None = None
 
     async def __aenter__(self) -> RequestQueue:
-        self.client.journal.remember(gap=True, privacy=self._private)  # it stays so when the habits are known
+        self.client.journal.remember(gap=True, privacy=self.private)  # it stays so when the habits are known
         self._worker = asyncio.create_task(self._work())
         return self
 
@@ -93,10 +96,10 @@ class RequestQueue:
         if self._closed:
             return
         self._closed = True
-        due = self._full_sets_due
+        due = self.full_sets_due
         for request in self._waiting:
             self._fail(request, TurnedAway(ENDING))
-        self._full_sets_due = due  # no sets were drawn for those who wait: one ON request is enough for all of them
+        self.full_sets_due = due  # no sets were drawn for those who wait: one ON request is enough for all of them
         self._require_full_set(bool(self._waiting))
         self._waiting.clear()
         if self._current is not None:
@@ -104,7 +107,7 @@ class RequestQueue:
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait({self._worker})
-        self.client.journal.remember(gap=self._full_sets_due > 0, owed=self._full_sets_due)
+        self.client.journal.remember(gap=self.full_sets_due > 0, owed=self.full_sets_due)
 
     @property
     def _learns(self) -> bool:
@@ -112,20 +115,10 @@ class RequestQueue:
         habits = self.client.habits
         return habits is not None and habits.stage in ("learning", "complete")
 
-    @property
-    def private(self) -> bool:
-        """True if requests are ON now. The journal remembers it."""
-        return self._private
-
     def switch(self, private: bool) -> None:
         """Switch privacy ON or OFF for the requests to come."""
         self.client.journal.remember(privacy=private)
-        self._private = private
-
-    @property
-    def full_sets_due(self) -> int:
-        """How many of the requests to come are made ON although the switch is OFF."""
-        return self._full_sets_due
+        self.private = private
 
     @property
     def waiting(self) -> int:
@@ -143,11 +136,11 @@ class RequestQueue:
         if len(self._waiting) >= self._longest:
             self._require_full_set()
             raise TurnedAway(f"{self._longest} requests are waiting: ask again later")
-        due = self._full_sets_due > 0
-        asked = self._private if private is None else private
+        due = self.full_sets_due > 0
+        asked = self.private if private is None else private
         request = _Request(source, asked, due, asyncio.get_running_loop().create_future())
-        self._full_sets_due = max(0, self._full_sets_due - 1)
-        if self._full_sets_due == 0 and self.client.journal.memory.owed:
+        self.full_sets_due = max(0, self.full_sets_due - 1)
+        if self.full_sets_due == 0 and self.client.journal.memory.owed:
             with contextlib.suppress(JournalError):  # then a kill makes full sets due that were paid already
                 self.client.journal.remember(owed=0)
         self._waiting.append(request)
@@ -161,7 +154,7 @@ class RequestQueue:
 
     def expect_repeat(self) -> None:
         """Make one of the requests to come ON: a program without its message may ask again."""
-        self._full_sets_due += 1
+        self.full_sets_due += 1
 
     def _fail(self, request: _Request, error: BaseException) -> None:
         """Tell who waits, if anybody does, that there is no message. One of the requests to come is then ON."""
@@ -182,7 +175,7 @@ class RequestQueue:
 
     def _require_full_set(self, left_out: bool = True) -> None:
         """Make the next request ON if one before it was left out."""
-        self._full_sets_due = max(self._full_sets_due, int(left_out))
+        self.full_sets_due = max(self.full_sets_due, int(left_out))
 
     async def _work(self) -> None:
         while True:
@@ -267,7 +260,7 @@ class RequestQueue:
             if not (waiting.private or waiting.due):
                 self._waiting[place] = replace(waiting, due=True)
                 return
-        self._full_sets_due += 1
+        self.full_sets_due += 1
 
     def _cover_gap(self) -> None:
         """Make the next request ON if it waits already. A later one will be: its program gets an error."""

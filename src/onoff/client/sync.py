@@ -10,7 +10,6 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from onoff.client.client import NOT_OPEN, Client
@@ -60,9 +59,7 @@ class LoopThread(Generic[Inner]):
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def wait(self, work: Coroutine[Any, Any, Result]) -> Result:

@@ -333,12 +333,9 @@ def _check_names(names: Iterable[str] | None, n: int) -> tuple[str, ...]:
     """Check the names of n sources, all different; default: indices."""
     if names is None:
         return tuple(map(str, range(n)))
-    if isinstance(names, str):
-        raise ChainError(f"names is the string {names!r}: give a list of {n} names", value=names)
-    try:
-        labels = tuple(names)
-    except TypeError:
-        raise ChainError(f"names is {names!r}: give a list of {n} names", value=names) from None
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ChainError(f"names is {names!r}: give a list of {n} names", value=names)
+    labels = tuple(names)
     if len(labels) != n:
         raise ChainError(f"{len(labels)} names were given for {n} sources", value=len(labels))
     seen: dict[str, int] = {}

@@ -68,17 +68,12 @@ def write(path: str | PathLike[str], chain: Chain) -> None:
         raise ChainError(f"{file}: cannot be written ({reason(error)})") from error
 
 
-def name_of(fingerprint: str) -> str:
-    """Name the file that keeps the chain with this fingerprint beside its plans."""
-    return f"{fingerprint}.chain"
-
-
 def keep(directory: Path, chain: Chain) -> None:
     """Write the chain into a directory under its fingerprint, unless it is there. Raises `ChainError` if it cannot.
 
     A link or other bytes under that name are replaced.
     """
-    file = directory / name_of(chain.fingerprint)
+    file = directory / f"{chain.fingerprint}.chain"
     try:
         if read_regular(file, len(chain.content), ChainError) == chain.content:
             return
@@ -92,7 +87,7 @@ def load_kept(directory: Path, fingerprint: str) -> Chain:
     """Read the chain kept under this fingerprint in a directory. Raises `ChainError` if it is another one."""
     from onoff.model.chain import Chain
 
-    file = directory / name_of(fingerprint)
+    file = directory / f"{fingerprint}.chain"
     chain = Chain.load(file)
     if chain.fingerprint != fingerprint:
         raise ChainError(f"{file}: is not the chain that its name says: it was damaged or exchanged; copy it again")

@@ -242,17 +242,11 @@ class Posterior(Support):
         result.setflags(write=False)  # shared by all who ask
         return result
 
-    def blocks(self) -> Iterator[tuple[NDArray[np.intp], Floats]]:
-        """For each `last`, yield its possible contexts and rows: n^2 numbers at a time."""
-        for last in range(self.n):
-            nexts = np.flatnonzero(self.joined[last])
-            lasts = np.full(len(nexts), last)
-            yield np.stack([lasts, nexts], axis=1), self._normalise_rows(slice(last, last + 1), nexts)
-
     @cached_property
     def rows(self) -> Floats:
-        """All rows, in the order of `contexts`: m x n floats, built when they are first asked for. Prefer `blocks`."""
-        return np.concatenate([rows for _, rows in self.blocks()])
+        """All rows, in the order of `contexts`: m x n floats, built when they are first asked for. Prefer `group`."""
+        nexts = map(np.flatnonzero, self.joined)
+        return np.concatenate([self._normalise_rows(slice(i, i + 1), those) for i, those in enumerate(nexts)])
 
     def _normalise_rows(self, lasts: NDArray[np.intp] | slice, nexts: NDArray[np.intp] | slice) -> Floats:
         """Compute these contexts' rows; one `last` or `next` goes with all the others."""

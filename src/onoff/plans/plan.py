@@ -17,7 +17,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from onoff.errors import PlanError
-from onoff.model.bounds import outer_bound, up
+from onoff.model.bounds import up
 from onoff.model.chain import Chain, check_chain
 from onoff.model.posterior import Posterior
 from onoff.model.powers import one_thread
@@ -92,10 +92,6 @@ class Plan(ABC):
     def gap(self) -> float:
         """cost / lower_bound - 1, rounded up; at least 0 up to the rounding of the bound."""
         return excess(self.cost, self.lower_bound)
-
-    def excess_at(self, lag: int) -> float:
-        """Compute how far the cost is above the outer bound of a served lag, as a share of that bound."""
-        return excess(self.cost, outer_bound(Posterior(self.chain, self.served_lag(lag))))
 
     @property
     def rounding(self) -> float:

@@ -18,7 +18,6 @@ from contextlib import suppress
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from onoff.errors import ChainError, OnoffError, PlanError
@@ -80,7 +79,8 @@ class Planner:
 
     def best(self, lag: int) -> Plan:
         """Find the cheapest available plan of at most this lag."""
-        _check_lag(lag)
+        if not is_whole(lag, 1):
+            raise PlanError(f"the lag is {lag!r}: plans are for lags of at least 1 (while ON, ask for everything)")
         self._refresh()
         self._compute(lag)
         fitting = [plan for plan in self._loaded.values() if plan.lag <= lag]
@@ -89,7 +89,7 @@ class Planner:
     @property
     def is_working(self) -> bool:
         """True if a process in the background is computing plans."""
-        return self._running
+        return self._worker is not None and self._worker.poll() is None
 
     def close(self) -> None:
         """End the background; finished plans stay on disk."""
@@ -101,9 +101,7 @@ class Planner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _refresh(self) -> None:
@@ -116,10 +114,6 @@ class Planner:
             with suppress(OnoffError, OSError):  # damaged or not realisable: the background makes it anew
                 self._loaded[lag] = self.store.load(lag)
 
-    @property
-    def _running(self) -> bool:
-        return self._worker is not None and self._worker.poll() is None
-
     def _all_at_hand(self, lag: int) -> bool:
         """True if a process in the background would find no work."""
         lags, reach = self.store.read_note()
@@ -128,7 +122,7 @@ class Planner:
 
     def _compute(self, lag: int) -> None:
         """Let the background make plans up to this lag, unless it has done or is doing that."""
-        if not self._background or self._running or lag <= self._reach:
+        if not self._background or self.is_working or lag <= self._reach:
             return
         now = time.monotonic()
         if self._worker is not None and self._worker.returncode == 0:
@@ -162,11 +156,6 @@ class Planner:
     def _do_without(self, trouble: str) -> None:
         """Stop computing plans, and use those that can be read."""
         self.trouble, self._background = trouble, False
-
-
-def _check_lag(lag: int) -> None:
-    if not is_whole(lag, 1):
-        raise PlanError(f"the lag is {lag!r}: plans are for lags of at least 1 (while ON, ask for everything)")
 
 
 def grid(bound: Callable[[int], float]) -> Iterator[int]:

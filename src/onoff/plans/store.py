@@ -27,18 +27,13 @@ from onoff.plans.plan import Plan
 from onoff.types import is_whole
 
 
-def default_directory() -> Path:
-    """Find the default directory for plans: the user's cache."""
-    return cache_directory("plans")
-
-
 class PlanStore:
     """The plans of one chain."""
 
     def __init__(self, chain: Chain, directory: Path | None = None, *, make: bool = True) -> None:
-        """Make the directory if it is missing; with `make=False` make nothing: plans can only be read."""
+        """Make the directory (the user's cache by default); with `make=False` make nothing: plans can only be read."""
         self.chain = check_chain(chain).without_memory()
-        self.directory = Path(directory or default_directory()).absolute() / _name(chain.fingerprint)
+        self.directory = Path(directory or cache_directory("plans")).absolute() / _name(chain.fingerprint)
         if make:
             self.make()
 

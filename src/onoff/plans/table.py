@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 class TablePlan(Drawn, Plan):
     """The query is sets[i] with probability masses[i] / denominator, in every context exactly.
 
-    The last set is the full one and has at least n units. `certificate` proves `lower_bound`.
+    The last set is the full one and has at least n units. `certificate` proves `lower_bound`. It is `verified` once
+    every context was checked, by `verify` or by the maker of the law.
     """
 
     kind: ClassVar[str] = "table"
@@ -42,7 +43,7 @@ class TablePlan(Drawn, Plan):
     lag: int
     law: Law
     certificate: Certificate
-    _verified: bool = field(default=False, init=False, repr=False, compare=False)
+    verified: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.check()
@@ -58,7 +59,7 @@ class TablePlan(Drawn, Plan):
             raise PlanError(f"the cost {self.cost} is below its own lower bound {self.lower_bound}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (*super().__reduce__(), {"_verified": self._verified})
+        return (*super().__reduce__(), {"verified": self.verified})
 
     @cached_property
     def identity(self) -> PlanName:
@@ -114,14 +115,9 @@ class TablePlan(Drawn, Plan):
         self._posterior(lag).check(request, last, next)
         return self.sets[self._encoded(last, next, lag).draw(0, request, randbelow)]
 
-    @property
-    def verified(self) -> bool:
-        """True if every context was checked, by `verify` or by the maker of the law."""
-        return self._verified
-
     def vouch(self) -> None:
         """Note that every context was checked."""
-        object.__setattr__(self, "_verified", True)
+        object.__setattr__(self, "verified", True)
 
     def verify(self) -> None:
         """Check every context, unless already done. Raises `PlanError` if the law is not realisable in one.

@@ -106,7 +106,8 @@ def paper(posterior: Posterior) -> PaperScheme:
                     atoms.append(Atom(value, x, others, excepted))
                 position[excepted] += mass  # equation 39
     # Step 5: the mass that no atom has taken goes to the full set (equation 49).
-    return PaperScheme(posterior, tuple(atoms), _at_least_zero(1 - thresholds[-1].sum()))
+    rest = 1 - thresholds[-1].sum()
+    return PaperScheme(posterior, tuple(atoms), max(rest, 0 * rest))
 
 
 def _thresholds(rows: Array) -> tuple[NDArray[np.intp], Array]:
@@ -141,7 +142,3 @@ def _cut(lines: Array, starts: Array, mass: Any, final: NDArray[np.intp]) -> Ite
     for k in range(len(cuts) - 1):
         block = (ends <= cuts[k]).sum(axis=1).astype(np.intp)
         yield cuts[k + 1] - cuts[k], np.minimum(block, final)
-
-
-def _at_least_zero(value: Any) -> Any:
-    return max(value, 0 * value)

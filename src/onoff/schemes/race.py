@@ -55,7 +55,8 @@ class Race:
         # Rows and columns are balanced, but no factor is let go below 2^-40 of the largest entry of its line: else one
         # source that is hardly ever reached would push all others down to nothing.
         joint = products.product(walk, P)
-        by_column = _ones_for_zeros(np.maximum(joint.mean(axis=0), 2.0**-40 * P.max(axis=0)))
+        by_column = np.maximum(joint.mean(axis=0), 2.0**-40 * P.max(axis=0))
+        by_column[by_column == 0] = 1.0
         by_row = np.maximum((joint / by_column).mean(axis=1), 2.0**-40 * walk.max(axis=1))
         right, left = P / by_column, walk / by_row[:, None]
         right /= right.max()
@@ -138,10 +139,6 @@ class Race:
         if 3 * len(lines) > self.n:  # whole rows are faster to gather than most of their entries
             return np.multiply.outer(column[rows], line), rows
         return np.multiply.outer(column[rows], line[lines]), np.ix_(rows, lines)
-
-
-def _ones_for_zeros(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.where(values == 0, 1.0, values)
 
 
 def _thresholds() -> NDArray[np.uint64]:

@@ -18,7 +18,7 @@ import typer
 from onoff import errors
 from onoff.apps.cli import options
 from onoff.apps.cli.output import advise, amount, command_for, detail, note, note_new, note_planner, print_json, size
-from onoff.files import check_file, error_sentence, write_atomically
+from onoff.files import check_file, error_sentence, explain_reading, read_text, write_atomically
 from onoff.text import plain_text
 
 if TYPE_CHECKING:
@@ -228,9 +228,11 @@ def play(
 
     from onoff.apps.cli.status import print_totals
     from onoff.client.connect import connect
-    from onoff.client.play import Delivery, parse_items, read_items
+    from onoff.client.play import Delivery, parse_items
 
-    given = None if file != STDIN else _read_stdin()
+    where = file.absolute() if file != STDIN else Path("stdin")
+    with explain_reading(where):
+        text = read_text(file) if file != STDIN else sys.stdin.buffer.read().decode()
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=options.parse_sources(sensitive),
         record=record, plans=plans, cache=cache, keep=keep, token=os.environ.get(options.TOKEN), delay=delay,
@@ -241,8 +243,8 @@ def play(
         raise errors.OnoffError(
             "the sources are not known yet: make the first request with `onoff get`, or give --chain"
         )
-    names, where = client.chain.names, file.absolute() if given is None else Path("stdin")
-    items = read_items(file, names) if given is None else parse_items(given, where, names)
+    names = client.chain.names
+    items = parse_items(text, where, names)
     delivery = Delivery(out)
     try:
         with advise(client, "run the same command again" + (", without --restart" if restart else "")):
@@ -275,13 +277,6 @@ class PlayResult:
     made: int
     note: str | None
     totals: Totals
-
-
-def _read_stdin() -> str:
-    try:
-        return sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError as error:
-        raise errors.OnoffError(f"standard input: byte {error.start} is not UTF-8") from None
 
 
 async def _play(

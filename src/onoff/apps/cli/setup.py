@@ -15,21 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onoff.apps.cli.options import (
-    READ,
-    TOKEN,
-    AsJson,
-    Cache,
-    Deadline,
-    Delay,
-    Directory,
-    Keep,
-    Record,
-    Relearn,
-    UserAgent,
-    parse_sources,
-    parse_switch,
-)  # fmt: skip
+from onoff.apps.cli import options
 from onoff.apps.cli.output import amount, note, note_new, print_json
 from onoff.errors import CatalogueError, JournalLocked, OnoffError
 from onoff.files import make_directory, write_atomically
@@ -64,8 +50,8 @@ WantedBy=default.target
 
 
 def register(app: typer.Typer) -> None:
-    app.command(rich_help_panel=READ, epilog="Example: onoff setup feeds.opml")(setup)
-    app.command(rich_help_panel=READ, epilog="Example: onoff proxy")(proxy)
+    app.command(rich_help_panel=options.READ, epilog="Example: onoff setup feeds.opml")(setup)
+    app.command(rich_help_panel=options.READ, epilog="Example: onoff proxy")(proxy)
 
 
 def setup(
@@ -93,11 +79,11 @@ def setup(
         str | None, typer.Option(metavar="past|all", help="all asks for everything, always (default: past).")
     ] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="The port of the proxy (8800).")] = None,
-    directory: Directory = None,
+    directory: options.Directory = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a list with a URL that cannot be used.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Begin anew, and delete what was set up.")] = False,
     service: Annotated[bool, typer.Option("--service", help="Write a systemd unit that starts the proxy.")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Set up `onoff proxy` for a list of feeds or pages: ask for each URL once, and write all it needs.
 
@@ -111,7 +97,7 @@ def setup(
     from onoff.client.feeds import FoundUrls
     from onoff.client.status import chain_of
 
-    place, token = directory or default_directory(), os.environ.get(TOKEN)
+    place, token = directory or default_directory(), os.environ.get(options.TOKEN)
     if feeds is None and not (add or remove or chain or sensitive or promise):  # no other list: the journal stays
         made = Setup.load(place)
         if port is not None:
@@ -127,7 +113,7 @@ def setup(
             old, found = _change(place, add or [], remove or [])
         else:
             old, found = _new(place, feeds, strict, force, token)
-        made, noted = old.change(found.sources, remove or (), given, promise, parse_sources(sensitive))
+        made, noted = old.change(found.sources, remove or (), given, promise, options.parse_sources(sensitive))
         made = replace(made, port=port or made.port)
         asyncio.run(made.begin(noted, token))
     if feeds is None:
@@ -202,10 +188,10 @@ def _print(made: Setup, found: FoundUrls, service: bool, as_json: bool) -> None:
     """Print how to start, and what to import."""
     from onoff.apps.setup import default_directory
 
-    options = ["--directory", str(made.directory.absolute())]
-    commands = [shlex.join(["onoff", "proxy", *(options if made.directory != default_directory() else [])])]
+    place = ["--directory", str(made.directory.absolute())]
+    commands = [shlex.join(["onoff", "proxy", *(place if made.directory != default_directory() else [])])]
     if service:
-        _write_service(options)
+        _write_service(place)
         commands = ["systemctl --user daemon-reload", "systemctl --user enable --now onoff-proxy"]
     if as_json:
         print_json(found)
@@ -221,13 +207,13 @@ def _print(made: Setup, found: FoundUrls, service: bool, as_json: bool) -> None:
     print(f"Let your reader import: {made.feeds}")
 
 
-def _write_service(options: list[str]) -> None:
+def _write_service(arguments: list[str]) -> None:
     """Write a unit for the systemd of the user."""
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     file = home / "systemd" / "user" / "onoff-proxy.service"
     make_directory(file.parent)
     program = shutil.which(sys.argv[0]) or shutil.which("onoff") or sys.argv[0]  # the second for `python -m onoff`
-    words = [os.path.abspath(program), "proxy", *options]
+    words = [os.path.abspath(program), "proxy", *arguments]
     write_atomically(file, SERVICE.format(command=" ".join(map(_quote, words))).encode())
     note(f"{file}: written")
 
@@ -240,8 +226,8 @@ def _quote(word: str) -> str:
 
 def proxy(
     *,
-    directory: Directory = None,
-    relearn: Relearn = False,
+    directory: options.Directory = None,
+    relearn: options.Relearn = False,
     switch_on: Annotated[
         bool, typer.Option("--on", help="Start with privacy ON; without --on and --off the switch is as it was left.")
     ] = False,
@@ -250,12 +236,12 @@ def proxy(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Another port than was set up; 0 takes a free one.")
     ] = None,
-    record: Record = None,
-    cache: Cache = None,
-    keep: Keep = None,
-    user_agent: UserAgent = None,
-    delay: Delay = 0.05,
-    deadline: Deadline = None,
+    record: options.Record = None,
+    cache: options.Cache = None,
+    keep: options.Keep = None,
+    user_agent: options.UserAgent = None,
+    delay: options.Delay = 0.05,
+    deadline: options.Deadline = None,
 ) -> None:
     """Serve every program on this machine privately what is set up: GET /NAME is one request for the source NAME.
 
@@ -269,11 +255,11 @@ def proxy(
     from onoff.apps.proxy.app import is_loopback, run
     from onoff.apps.setup import Setup, default_directory
 
-    private = parse_switch(switch_on, switch_off)
+    private = options.parse_switch(switch_on, switch_off)
     logging.basicConfig(format="onoff: %(message)s", level=logging.WARNING)
     made = Setup.load(directory or default_directory())
     client = made.client(
-        record=record, cache=cache, keep=keep, token=os.environ.get(TOKEN), delay=delay, deadline=deadline,
+        record=record, cache=cache, keep=keep, token=os.environ.get(options.TOKEN), delay=delay, deadline=deadline,
         relearn=relearn, user_agent=user_agent,
     )  # fmt: skip
     if not is_loopback(host):

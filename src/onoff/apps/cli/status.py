@@ -140,6 +140,8 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
 
 def _print_next_cost(found: Status) -> None:
     """Print what the next request costs, ON and OFF, and the least that any scheme would cost."""
+    from onoff.plans.plan import excess
+
     plan, law, lag, least = found.plan, found.law, found.journal.state.answered.lag + 1, _least(found)
     begin = f"cost of the next request in messages: ON {found.chain.n}, OFF"
     if plan is not None:
@@ -147,7 +149,7 @@ def _print_next_cost(found: Status) -> None:
         off = f"{plan.cost:.3g} ({plan.scheme})" if about else f"{plan.cost:.3f} ({plan.scheme}, lag {plan.lag})"
         print(f"{begin} {about}{off}")
         if least is not None:
-            above = f"the plan is {about}{percent(plan.excess_at(lag))} above that"
+            above = f"the plan is {about}{percent(excess(plan.cost, least))} above that"
             print(f"no scheme needs less than {least:.3f} on average at lag {lag}: {above}")
     if law is not None:
         print(f"{begin} {law.cost:.3f}")

@@ -26,12 +26,18 @@ def page(
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
 ) -> None:
     """Open a page over a real server and client: click requests, switch privacy, watch what the server believes."""
+    import asyncio
+
     from onoff.apps.demo.reader import reader
     from onoff.apps.page.app import run
     from onoff.model.chain import Chain
 
     loaded, title = (reader(), "a reader of eight news channels") if chain is None else (Chain.load(chain), chain.name)
-    run(loaded, title, port, show, lambda url: print(f"the page is at {url} (Ctrl-C stops everything)", flush=True))
+
+    def say(url: str) -> None:
+        print(f"the page is at {url} (Ctrl-C stops everything)", flush=True)
+
+    asyncio.run(run(loaded, title, port, show, say))
 
 
 def reproduce(

@@ -111,12 +111,8 @@ async def _json(request: Request, kinds: dict[str, type]) -> dict[str, Any]:
     return found
 
 
-def run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:
+async def run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:
     """Serve the page until SIGINT, SIGTERM or SIGHUP; tell `ready` its address, and open a browser if `show`."""
-    asyncio.run(_run(chain, title, port, show, ready))
-
-
-async def _run(chain: Chain, title: str, port: int, show: bool, ready: Callable[[str], None]) -> None:
     stop, page = stop_event(), Page(chain, title)
     with reserve(HOST, port) as listening:
         url = f"{url_of(listening)}/"

@@ -6,7 +6,6 @@ with each answer, since many clients make one request and end.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -31,15 +30,6 @@ class Origins:
     def __init__(self) -> None:
         self.silent: dict[str, int] = {}
         self.resting: dict[str, tuple[int, int]] = {}
-
-    @property
-    def notes(self) -> str:
-        return json.dumps([self.silent, self.resting])
-
-    @notes.setter
-    def notes(self, text: str) -> None:
-        if text:
-            self.silent, self.resting = json.loads(text)
 
     def is_short(self, origin: str, step: int) -> bool:
         """True if an origin is asked only once, and has little time: it did not answer lately."""

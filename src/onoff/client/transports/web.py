@@ -49,7 +49,7 @@ from onoff.client.transports.http import (
 )
 from onoff.client.transports.origins import Origins, moment
 from onoff.errors import CatalogueError, OnoffError, Unavailable
-from onoff.files import error_sentence, path_of
+from onoff.files import path_of, read_json
 from onoff.text import plain
 from onoff.types import is_whole
 
@@ -83,52 +83,44 @@ class HttpTransport:
         backoff: float = 0.2,
         agent: str | None = None,
     ) -> None:
-        self._sources = _check_urls(sources)
+        self.urls = _check_urls(sources)
         for limit in (body_limit, answer_limit):
             if not is_whole(limit, 1):
                 raise OnoffError(f"a limit is a whole number of bytes above 0, not {limit!r}")
         self._limit, self._answer_limit = body_limit, answer_limit
-        longest = DEADLINE + SOURCE_SECONDS * len(self._sources)
+        longest = DEADLINE + SOURCE_SECONDS * len(self.urls)
         self._deadline = longest if deadline is None else check_seconds(deadline)
         self._attempts, self._backoff = attempts, backoff
-        self._urls = list(self._sources.values())
-        self._places = [origin_of(url) for url in self._urls]
+        self._in_order = list(self.urls.values())
+        self._places = [origin_of(url) for url in self._in_order]
         self._origins = Origins()
         self._http = Connections(timeout, check_agent(agent))
 
     @classmethod
     def load(cls, file: str | Path, deadline: float | None = None, **options: Any) -> HttpTransport:
         """Read the catalogue from a file."""
-        try:
-            data = json.loads(path_of(file, "the file of URLs", CatalogueError).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise CatalogueError(error_sentence(error)) from None
-        except (ValueError, RecursionError) as error:
-            raise CatalogueError(f"{file}: cannot be read as JSON ({plain(str(error))})") from None
+        data = read_json(path_of(file, "the file of URLs", CatalogueError), CatalogueError)
         if not isinstance(data, dict) or not all(isinstance(url, str) for url in data.values()):
             raise CatalogueError(f"{file}: an object with a URL for each name is needed")
         return cls(data, deadline=deadline, **options)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._sources)
-
-    @property
-    def urls(self) -> Mapping[str, str]:
-        return self._sources
+        return tuple(self.urls)
 
     @property
     def fingerprint(self) -> str:
         """A hash of names, URLs and their order."""
-        return hashlib.sha256(json.dumps(["onoff-urls", 1, list(self._sources.items())]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(["onoff-urls", 1, list(self.urls.items())]).encode()).hexdigest()
 
     @property
     def notes(self) -> str:
-        return self._origins.notes
+        return json.dumps([self._origins.silent, self._origins.resting])
 
     @notes.setter
     def notes(self, text: str) -> None:
-        self._origins.notes = text
+        if text:
+            self._origins.silent, self._origins.resting = json.loads(text)
 
     async def connect(self) -> None:
         """Do nothing: the catalogue is the client's own."""
@@ -212,7 +204,7 @@ class HttpTransport:
         if resting is not None:
             return _failure(resting, f"{origin} wants to be left alone for a while")
         try:
-            reply = await self._ask(self._urls[source], limit, held)
+            reply = await self._ask(self._in_order[source], limit, held)
             body = await _decode(reply, limit)
         except BrokenAnswer as error:
             return _failure(BROKEN, str(error))

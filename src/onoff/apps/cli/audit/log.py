@@ -11,6 +11,7 @@ import typer
 from onoff.apps.cli.options import AsJson
 from onoff.apps.cli.output import note, plain_data, print_json, print_table
 from onoff.errors import FOUND, OnoffError
+from onoff.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,10 +173,7 @@ def _truth(file: Path | None, chain: Chain) -> tuple[int, ...]:
 
 
 def _lines(file: Path) -> list[str]:
-    from onoff.files import explain_reading
-
-    with explain_reading(file):
-        return [line.strip() for line in file.read_text(encoding="utf-8").split("\n")]
+    return [line.strip() for line in read_text(file).split("\n")]
 
 
 def _print(found: LogAudit) -> None:

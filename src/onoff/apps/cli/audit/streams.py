@@ -88,10 +88,7 @@ def streams(
             note(f"the comparison leaves {client.name} out ({error})")
     if not found:
         raise OnoffError("there is nothing to show: take fewer steps, or a smaller chain")
-    if as_json:
-        print_json(found)
-    else:
-        _print_told(found)
+    (print_json if as_json else _print_told)(found)
     if any(one.holds is False for one in found):
         raise typer.Exit(FOUND)
 
