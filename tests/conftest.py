@@ -123,6 +123,15 @@ def web(tmp_path):
 
 
 @pytest.fixture
+def driver(tmp_path):
+    """The process that runs clients, with a cache of its own."""
+    from crashkit import Driver
+
+    with Driver(tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache")) as process:
+        yield process
+
+
+@pytest.fixture
 def campaign(request, record_property, capfd):
     """The counts of a campaign, named after its file; they are told at the end, also if it fails."""
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from clikit import ONOFF
 from onoff.server import limits
 from onoff.server.app import Application, Settings
 from onoff.server.limits import send_answer
@@ -27,7 +28,7 @@ from onoff.server.run import UNREAD_MILLISECONDS, reserve
 from onoff.server.store import open_store
 from onoff.wire import Catalogue, QueryMessage
 from ports import free_port
-from serverprocess import ONOFF, ServerProcess
+from serverprocess import ServerProcess
 
 IDLE, UNREAD, LONG = 3000, 200, 2**21
 EXAMPLES = Path(__file__).parents[2] / "examples"
