@@ -15,6 +15,7 @@ from onoff.client.queue import AGAIN, KEPT, NOT_BEGUN, RequestQueue
 from onoff.errors import ChainError
 from proxykit import no_frames, past, proxied, steps, through, true_status
 from recordingserver import reply
+from waiting import until
 
 HOST = [(b"host", b"127.0.0.1:8800")]
 
@@ -185,9 +186,7 @@ def test_what_failed_is_made_at_public_times_when_the_server_is_back(own, monkey
         own.server.respond = no_frames(own)
         late = await http.get("/weather")
         own.server.respond = honest
-        async with asyncio.timeout(30):
-            while steps(queue) < 3:
-                await asyncio.sleep(0.05)
+        await until(lambda: steps(queue) >= 3)
         await asyncio.sleep(0.5)  # nothing is left to be made
         return late, [NAMES[row.request] for row in queue.client.journal.steps()]
 
@@ -221,8 +220,7 @@ def test_full_sets_that_were_made_are_not_due_again_after_a_kill(web):
     async def leave(_, queue):
         for answer in [queue.submit(name) for name in NAMES[:3]]:
             queue.abandon(answer)
-        while steps(queue) < 3:
-            await asyncio.sleep(0.01)
+        await until(lambda: steps(queue) >= 3)
 
     async def pay_and_die():
         async with past(web, first_ever=False) as client:
@@ -254,8 +252,7 @@ def test_after_a_program_that_went_away_before_its_message_the_next_request_is_o
         web.server.respond = waiting
 
         async def gives_up():
-            while queue.client.journal.state.pending is None:
-                await asyncio.sleep(0.001)
+            await until(lambda: queue.client.journal.state.pending is not None)
             return {"type": "http.disconnect"}
 
         async def sent(_):

@@ -18,6 +18,7 @@ from onoff.client.status import snapshot
 from onoff.client.sync import LoopThread
 from onoff.errors import Unavailable
 from recordingserver import RecordingServer, Reply, reply
+from waiting import until
 
 ON = {"private": True}
 OFF = {"private": False}
@@ -64,12 +65,6 @@ def steps(web):
     with closing(sqlite3.connect(web.directory / "journal")) as database:
         found = database.execute("SELECT request, private FROM steps ORDER BY step").fetchall()
     return [(NAMES[request], bool(private)) for request, private in found]
-
-
-async def until(condition):
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 def test_a_known_url_is_one_step_with_the_status_the_type_and_the_body_of_its_source(web):

@@ -17,7 +17,8 @@ import pytest
 from clikit import ONOFF, call
 from onoff.wire import QueryMessage, decode_answer
 from redisprocess import RedisProcess, needs_redis
-from serverprocess import ServerProcess, within
+from serverprocess import ServerProcess
+from waiting import within
 
 ALL = [0, 1, 2, 3]
 

@@ -7,12 +7,9 @@ with PageProcess() as page:
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -45,11 +42,3 @@ class PageProcess(OnoffProcess):
     def stop(self, number: signal.Signals | None = None) -> int:
         self.http.close()
         return super().stop(number)
-
-
-async def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Let others go on until something is so."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.01)

@@ -14,8 +14,7 @@ import os
 import secrets
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Self
@@ -26,6 +25,7 @@ from clikit import ONOFF
 from onoff.server.tokens import hash_line, new_token
 from onoff.wire import Catalogue, Frame, QueryMessage, decode_answer, encode_publication
 from ports import free_port
+from waiting import within
 
 
 class OnoffProcess:
@@ -136,14 +136,6 @@ class ServerProcess(OnoffProcess):
     def transcript(self) -> list[dict[str, object]]:
         lines = map(json.loads, self.transcript_file.read_text().splitlines())
         return [line for line in lines if "step" in line]  # all but the catalogue's
-
-
-def within(seconds: float, condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
 
 
 def _command_line(pid: int) -> str:
