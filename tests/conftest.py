@@ -23,6 +23,7 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from clientkit import TRANSPORTS, scene
 from sampling import IN_CI, LONG, examples
 from stresskit import SHARE, Campaign, say
 
@@ -95,6 +96,39 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "timing: statistics of time, which `make test` runs alone, after all others")
     config.addinivalue_line("markers", "long: more of what a shorter test shows; CI and ONOFF_LONG=1 run it")
     config.addinivalue_line("markers", "stress: a campaign of many random runs; ONOFF_STRESS is the share of it")
+
+
+# Servers that keep every byte, as clients and proxies meet them.
+
+
+@pytest.fixture(params=TRANSPORTS)
+def world(request, tmp_path):
+    """Both kinds of server, one after the other. A file may have a `world` of its own."""
+    with scene(request.param, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def own(tmp_path):
+    """An onoff server: its steps stay pending while it does not answer."""
+    with scene("own", tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def web(tmp_path):
+    """A web server that knows nothing of us."""
+    with scene("any", tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def driver(tmp_path):
+    """The process that runs clients, with a cache of its own."""
+    from crashkit import Driver
+
+    with Driver(tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache")) as process:
+        yield process
 
 
 @pytest.fixture

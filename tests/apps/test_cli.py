@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
 import time
 import zipfile
-from pathlib import Path
 
 import pytest
 import typer
 
-from clikit import call, interrupt
+from clikit import ONOFF, call, interrupted
 from onoff import Chain
 from onoff.apps.cli.options import parse_lags
 from onoff.apps.terminal import interrupt_on_signals
-
-ONOFF = Path(sys.executable).with_name("onoff")
 
 
 @pytest.fixture
@@ -114,18 +110,9 @@ def test_a_chain_with_rounded_digits_is_refused_with_its_cure_and_the_cure_works
 
 
 def test_ctrl_c_ends_in_a_line_not_in_a_traceback_and_leaves_nothing(tmp_path):
-    terminal, end = pty.openpty()
-    command = [ONOFF, "demo", "--steps", "100000"]
-    environment = {**os.environ, "TERM": "xterm", "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=end, env=environment)
-    os.close(end)
-    try:
-        shown = interrupt(process, terminal, rb"[1-9][0-9]*/1000[0-9][0-9]")  # the progress bar tells that it runs
-        assert process.wait(timeout=120) == 130
-    finally:
-        process.kill()
-        process.wait()
-        os.close(terminal)
+    bar = rb"[1-9][0-9]*/1000[0-9][0-9]"  # it tells that the command runs
+    code, shown, _ = interrupted([ONOFF, "demo", "--steps", "100000"], bar, TMPDIR=str(tmp_path))
+    assert code == 130
     assert shown.endswith(b"onoff: stopped\r\n")
     assert b"Traceback" not in shown
     assert list(tmp_path.iterdir()) == []

@@ -6,13 +6,11 @@ import csv
 import json
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from clikit import call
+from clikit import ONOFF, call
 from onoff import Chain, OnoffError, connect_sync, plan
 from onoff.apps import costs as module
 from onoff.apps.costs import Effort, costs, simulate
@@ -20,7 +18,6 @@ from onoff.past import PastState
 from oracles import random_chain
 from recordingserver import OnoffOrigin, RecordingServer
 
-ONOFF = Path(sys.executable).with_name("onoff")
 CHAIN = random_chain("dense", 3, 1)
 MEMORY = Chain([*CHAIN.P, [0, 0.2, 0.8], [0.5, 0.5, 0]], states=[(0,), (1,), (2,), (0, 1), (1, 1)])
 LENGTHS = {"0": 100.0, "1": 20.0, "2": 3.0}

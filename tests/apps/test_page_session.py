@@ -17,7 +17,8 @@ from onoff.apps.page.session import BothSession, PastSession, Wish
 from onoff.apps.page.state import Page
 from onoff.audit.files import read_log
 from onoff.errors import ChainError, ContextError, PlanError, SessionError
-from pageprocess import CHAIN, FULL, until
+from pageprocess import CHAIN, FULL
+from waiting import until
 
 
 async def answered(session):

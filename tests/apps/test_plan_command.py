@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from clikit import call
+from clikit import ONOFF, call
 from onoff import Chain, Planner, plan
 from onoff.plans.store import PlanStore
-
-ONOFF = Path(sys.executable).with_name("onoff")
 
 
 def run(*arguments):

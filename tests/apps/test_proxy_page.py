@@ -31,16 +31,16 @@ CHROMIUM = shutil.which("chromium")
 ROW = (0.4, 0.4, 0.1, 0.05, 0.05)
 STRONG = Chain([[ROW[(y - x) % 5] for y in range(5)] for x in range(5)], NAMES)  # one or two sources come next
 LONG = "a-name-that-is-never-broken-" + "x" * 60
-FEEDS = ("health", "world & <b>more</b>", LONG, "..", "sports", "culture")
+FEEDS = ("health", "web & <b>more</b>", LONG, "..", "sports", "culture")
 FULL = [("news", ON), ("sports", ON), ("news", ON)]
 
 
-def page_of(world, requests, place="journal", chain=CHAIN, **options):
+def page_of(web, requests, place="journal", chain=CHAIN, **options):
     """The page after requests (source, private)."""
     settings = {"promise": "past", "first_ever": True, **options}
 
     async def play():
-        async with proxied(client_with(chain, world.transport(), world.directory / place, delay=0.001, **settings)) as (
+        async with proxied(client_with(chain, web.transport(), web.directory / place, delay=0.001, **settings)) as (
             http,
             queue,
         ):
@@ -52,23 +52,23 @@ def page_of(world, requests, place="journal", chain=CHAIN, **options):
     return asyncio.run(play())
 
 
-def page_after(world, requests, place="journal", chain=CHAIN, **options):
+def page_after(web, requests, place="journal", chain=CHAIN, **options):
     """The page without its token, the directory of its journal, and the commas in its figures."""
-    page = page_of(world, requests, place, chain, **options)
-    return re.sub(r'value="[\w-]{43}"', "", page).replace(",", "").replace(f"{world.directory}/{place}", "journal")
+    page = page_of(web, requests, place, chain, **options)
+    return re.sub(r'value="[\w-]{43}"', "", page).replace(",", "").replace(f"{web.directory}/{place}", "journal")
 
 
-def queries(world):
+def queries(web):
     """The queries that the journal has, each as (its sources, whether it was made ON)."""
-    with closing(sqlite3.connect(world.directory / "journal")) as database:
+    with closing(sqlite3.connect(web.directory / "journal")) as database:
         found = database.execute("SELECT query, private FROM steps ORDER BY step").fetchall()
     return [(json.loads(query), bool(private)) for query, private in found]
 
 
-def test_the_words_about_what_servers_learned_and_what_it_costs_are_those_of_what_they_saw(world):
+def test_the_words_about_what_servers_learned_and_what_it_costs_are_those_of_what_they_saw(web):
     walk = STRONG.simulate(90, np.random.default_rng(1))
-    page = page_after(world, [(NAMES[source], i % 3 == 0) for i, source in enumerate(walk)], chain=STRONG)
-    sent, asked = queries(world), len(world.server.requests)
+    page = page_after(web, [(NAMES[source], i % 3 == 0) for i, source in enumerate(walk)], chain=STRONG)
+    sent, asked = queries(web), len(web.server.requests)
     assert sum(len(query) for query, _ in sent) == asked
     sizes = [len(query) for query, private in sent if not private]
     full, partly = len(sent) - len(sizes), [size for size in sizes if size > 1]
@@ -81,39 +81,39 @@ def test_the_words_about_what_servers_learned_and_what_it_costs_are_those_of_wha
     assert f"To mirror everything takes {5 * len(sent)} messages to ask openly {len(sent)}." in page
 
 
-def test_today_is_the_local_day(world):
+def test_today_is_the_local_day(web):
     midnight = time.mktime((*time.localtime()[:3], 0, 0, 0, 0, 0, -1))
     for moment, number in ((midnight - 90_000, 1), (midnight - 1, 2), (midnight, 3)):
         with planted((journal, "time", SimpleNamespace(time=lambda moment=moment: moment))):
-            page_after(world, [("news", ON)] * number)
-    found = account(world.directory / "journal")
+            page_after(web, [("news", ON)] * number)
+    found = account(web.directory / "journal")
     assert (found.totals.steps, found.today.steps) == (6, 3)
-    page = page_after(world, [])
+    page = page_after(web, [])
     assert re.search("<h3>Today</h3><p>3 requests 3 .*<h3>Since the beginning</h3><p>6 requests 6 ", page)
 
 
-def test_the_page_shows_nothing_of_what_is_hidden(world):
+def test_the_page_shows_nothing_of_what_is_hidden(web):
     """The same statuses and sets, and other requests: the page is the same, but for its token."""
     other = [(NAMES[4 - NAMES.index(name)], private) for name, private in FULL]
-    assert page_after(world, FULL, "here") == page_after(world, other, "there")
+    assert page_after(web, FULL, "here") == page_after(web, other, "there")
 
     def promise(found, _):
         return f"<p>You read {NAMES[found.state.last]} last</p>"
 
     with planted((status_page, "_promise", promise)):
-        assert page_after(world, FULL, "this") != page_after(world, other, "that")
+        assert page_after(web, FULL, "this") != page_after(web, other, "that")
 
 
-def test_the_page_names_the_promise_the_sensitive_sources_and_the_state_of_the_fuse(world):
-    hidden = page_after(world, FULL, sensitive=("sports", "news"))
+def test_the_page_names_the_promise_the_sensitive_sources_and_the_state_of_the_fuse(web):
+    hidden = page_after(web, FULL, sensitive=("sports", "news"))
     assert "Sensitive sources (news sports): the servers learn neither which" in hidden
     assert "sports</a> (sensitive)" in hidden
-    assert "except the sensitive ones" in page_after(world, [("news", OFF)], sensitive=("sports", "news"))
+    assert "except the sensitive ones" in page_after(web, [("news", OFF)], sensitive=("sports", "news"))
     assert "and the fuse is whole: a better model gains 0.00 bits a request" in hidden
     walk = [(NAMES[i * i % 5], OFF) for i in range(51)] + [(NAMES[i % 5], OFF) for i in range(60)]
-    blown = page_after(world, walk, "learned", None, promise=None)
+    blown = page_after(web, walk, "learned", None, promise=None)
     assert re.search(r'class="loud">Your requests DO NOT FOLLOW the chain \(a better model gains [1-9]\.', blown)
-    assert "Every request asks for everything that changed" in page_after(world, FULL, "all", None, promise="all")
+    assert "Every request asks for everything that changed" in page_after(web, FULL, "all", None, promise="all")
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +163,10 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_a_phone(browser, proxy, sch
     look(browser, f"{proxy.url}/health", **shape)  # it was led there, and gets a link
 
 
-def test_no_word_is_wider_than_a_phone(browser, world):
+def test_no_word_is_wider_than_a_phone(browser, web):
     page = browser.new_context(viewport={"width": 320, "height": 640}).new_page()
     with ThreadPoolExecutor(1) as beside:  # Playwright has a loop in this thread
-        page.set_content(beside.submit(page_of, world, [], "j" * 100, None, promise="all").result())
+        page.set_content(beside.submit(page_of, web, [], "j" * 100, None, promise="all").result())
     assert page.get_by_text("j" * 100).is_visible()
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 

@@ -15,11 +15,11 @@ import httpx
 import numpy as np
 import pytest
 
-from clikit import call
+from clikit import ONOFF, call
 from onoff import Chain
 from onoff.client.status import snapshot
 from ports import free_port
-from proxykit import ONOFF, PlainOrigin, ProxyProcess
+from proxykit import PlainOrigin, ProxyProcess
 
 NAMES = tuple(f"feed{i}" for i in range(10))
 SEED = 17

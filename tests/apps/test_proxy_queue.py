@@ -15,17 +15,18 @@ from onoff.client.queue import AGAIN, KEPT, NOT_BEGUN, RequestQueue
 from onoff.errors import ChainError
 from proxykit import no_frames, past, proxied, steps, through, true_status
 from recordingserver import reply
+from waiting import until
 
 HOST = [(b"host", b"127.0.0.1:8800")]
 
 
-async def leave_pending(world, http):
+async def leave_pending(web, http):
     """Ask for the news, and for sports while the server does not answer: it is back, and that step is pending."""
-    honest = world.server.respond
+    honest = web.server.respond
     await http.get("/news")
-    world.server.respond = no_frames(world)
+    web.server.respond = no_frames(web)
     await http.get("/sports")
-    world.server.respond = honest
+    web.server.respond = honest
 
 
 def test_a_step_that_failed_is_finished_with_the_same_query_before_the_next(own):
@@ -92,7 +93,7 @@ def test_a_request_that_could_not_be_begun_stays_in_the_queue_whatever_went_wron
     assert logged in caplog.text
 
 
-def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
+def test_after_a_request_that_was_turned_away_the_next_one_is_on(web):
     async def ask(http, queue):
         for _ in range(2):
             await http.get("/news")
@@ -104,7 +105,7 @@ def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
             await http.get(f"/{name}")
         return refused, [row.private for row in queue.client.journal.steps()]
 
-    refused, private = through(world, ask)
+    refused, private = through(web, ask)
     assert (true_status(refused), private) == (503, [True, True, True, False])
 
     async def stopped(http, queue):  # what waits at the end is left out as well, and the next process knows
@@ -121,14 +122,14 @@ def test_after_a_request_that_was_turned_away_the_next_one_is_on(world):
         assert queue.client.journal.state.pending is None
         return steps(queue)
 
-    made = through(world, stopped, first_ever=False)
+    made = through(web, stopped, first_ever=False)
 
     async def again(http, queue):
         for name in ("sports", "weather"):
             await http.get(f"/{name}")
         return [row.private for row in queue.client.journal.steps(since=made)]
 
-    assert through(world, again, first_ever=False) == [True, False]
+    assert through(web, again, first_ever=False) == [True, False]
 
 
 def test_for_every_program_that_got_no_message_one_request_to_come_is_on(own):
@@ -152,14 +153,14 @@ def test_for_every_program_that_got_no_message_one_request_to_come_is_on(own):
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_a_request_without_a_step_leaves_it_to_the_next_one_to_be_on(world, together):
+def test_a_request_without_a_step_leaves_it_to_the_next_one_to_be_on(web, together):
     """Servers see the same as if it had not been made: the first step after it is ON, and the second is not."""
-    honest = world.server.respond
+    honest = web.server.respond
 
     async def ask(http, queue):
         await http.put("/onoff/privacy", content="off")
         await http.get("/news")
-        world.server.respond = faulty(honest, lambda r, _: reply(b"", 503) if r.path == "/weather" else None)
+        web.server.respond = faulty(honest, lambda r, _: reply(b"", 503) if r.path == "/weather" else None)
         failed = [true_status(await http.get("/weather"))]
         queue.expect_repeat()
         if together:
@@ -171,7 +172,7 @@ def test_a_request_without_a_step_leaves_it_to_the_next_one_to_be_on(world, toge
                 await http.get(f"/{name}")
         return failed, [(NAMES[row.request], row.private) for row in queue.client.journal.steps(since=1)]
 
-    failed, made = through(world, ask)
+    failed, made = through(web, ask)
     assert failed == [503, 503]
     assert made == [("weather", False), ("sports", True), ("news", False)]
 
@@ -185,9 +186,7 @@ def test_what_failed_is_made_at_public_times_when_the_server_is_back(own, monkey
         own.server.respond = no_frames(own)
         late = await http.get("/weather")
         own.server.respond = honest
-        async with asyncio.timeout(30):
-            while steps(queue) < 3:
-                await asyncio.sleep(0.05)
+        await until(lambda: steps(queue) >= 3)
         await asyncio.sleep(0.5)  # nothing is left to be made
         return late, [NAMES[row.request] for row in queue.client.journal.steps()]
 
@@ -217,15 +216,14 @@ def test_a_repetition_is_on_if_the_habits_are_known_when_its_step_is_made_and_el
     assert asyncio.run(run()) == [*asked[:3], ("news", ends), ("weather", ends)]
 
 
-def test_full_sets_that_were_made_are_not_due_again_after_a_kill(world):
+def test_full_sets_that_were_made_are_not_due_again_after_a_kill(web):
     async def leave(_, queue):
         for answer in [queue.submit(name) for name in NAMES[:3]]:
             queue.abandon(answer)
-        while steps(queue) < 3:
-            await asyncio.sleep(0.01)
+        await until(lambda: steps(queue) >= 3)
 
     async def pay_and_die():
-        async with past(world, first_ever=False) as client:
+        async with past(web, first_ever=False) as client:
             queue = await RequestQueue(client).__aenter__()
             due = queue.full_sets_due
             for name in NAMES[:3]:
@@ -235,13 +233,13 @@ def test_full_sets_that_were_made_are_not_due_again_after_a_kill(world):
     async def look(_, queue):
         return queue.full_sets_due
 
-    through(world, leave)
+    through(web, leave)
     assert asyncio.run(pay_and_die()) == 3
-    assert through(world, look, first_ever=False) == 1
+    assert through(web, look, first_ever=False) == 1
 
 
-def test_after_a_program_that_went_away_before_its_message_the_next_request_is_on(world):
-    honest, slow = world.server.respond, threading.Event()
+def test_after_a_program_that_went_away_before_its_message_the_next_request_is_on(web):
+    honest, slow = web.server.respond, threading.Event()
 
     def waiting(path):
         slow.wait(60)
@@ -251,11 +249,10 @@ def test_after_a_program_that_went_away_before_its_message_the_next_request_is_o
         await http.put("/onoff/privacy", content="off")
         for name in ("news", "sports"):
             await http.get(f"/{name}")
-        world.server.respond = waiting
+        web.server.respond = waiting
 
         async def gives_up():
-            while queue.client.journal.state.pending is None:
-                await asyncio.sleep(0.001)
+            await until(lambda: queue.client.journal.state.pending is not None)
             return {"type": "http.disconnect"}
 
         async def sent(_):
@@ -268,22 +265,22 @@ def test_after_a_program_that_went_away_before_its_message_the_next_request_is_o
             await http.get(f"/{name}")
         return [(NAMES[row.request], row.private) for row in queue.client.journal.steps(since=1)]
 
-    assert through(world, ask) == [("sports", False), ("weather", False), ("weather", True), ("news", False)]
+    assert through(web, ask) == [("sports", False), ("weather", False), ("weather", True), ("news", False)]
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_the_first_request_after_a_killed_proxy_is_on_whoever_makes_it(world, alone):
+def test_the_first_request_after_a_killed_proxy_is_on_whoever_makes_it(web, alone):
     """Requests may have waited in its queue, and nobody knows of them."""
 
     async def killed():
-        async with past(world) as client:
+        async with past(web) as client:
             queue = await RequestQueue(client).__aenter__()
             queue.switch(False)
             for _ in range(2):
                 await queue.submit("news")  # the queue has no end of its own
 
     async def ask(*names):
-        async with past(world, first_ever=False) as client:
+        async with past(web, first_ever=False) as client:
             for name in names:
                 await client.get(name, private=False)
             return [row.private for row in client.journal.steps(since=2)]
@@ -294,7 +291,7 @@ def test_the_first_request_after_a_killed_proxy_is_on_whoever_makes_it(world, al
                 await http.get(f"/{name}")
             return [row.private for row in queue.client.journal.steps(since=2)]
 
-        return asyncio.run(ask(*names)) if alone else through(world, reload, first_ever=False)
+        return asyncio.run(ask(*names)) if alone else through(web, reload, first_ever=False)
 
     asyncio.run(killed())
     if alone:
@@ -320,7 +317,7 @@ def test_the_log_says_once_that_a_server_does_not_answer_and_once_that_all_do_ag
     assert not any(name in words for words in said for name in (*NAMES, "127.0.0.1"))
 
 
-def test_after_a_request_that_the_chain_calls_impossible_the_next_one_is_on(world):
+def test_after_a_request_that_the_chain_calls_impossible_the_next_one_is_on(web):
     """It was wanted, but the stream lacks it: whether the next waits already, or comes later."""
     round_trip = Chain([[0.5 * (y in (x, (x + 1) % 5)) for y in range(5)] for x in range(5)], NAMES)
 
@@ -332,4 +329,4 @@ def test_after_a_request_that_the_chain_calls_impossible_the_next_one_is_on(worl
         await asyncio.gather(*together, return_exceptions=True)
         return [row.private for row in queue.client.journal.steps()]
 
-    assert through(world, ask, chain=round_trip) == [True, True, False, True, False]
+    assert through(web, ask, chain=round_trip) == [True, True, False, True, False]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import onoff.apps.setup as directory_of
-from clikit import COMMANDS, call
+from clikit import COMMANDS, ONOFF, call
 from onoff import Chain
 from onoff.apps.setup import Setup, lock_journals, with_sources
 from onoff.client.feeds import list_feeds
@@ -26,7 +26,7 @@ from onoff.errors import Unavailable
 from onoff.files import write_atomically
 from onoff.past.habits import requests_needed
 from ports import free_port
-from proxykit import ONOFF, PlainOrigin, proxied
+from proxykit import PlainOrigin, proxied
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
 NAMES = ("health", "news", "sports")

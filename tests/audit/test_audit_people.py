@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import pty
 import re
-import subprocess
-import sys
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from clientstreams import Shallow, query_laws, random_habits
-from clikit import call, interrupt
+from clikit import ONOFF, call, interrupted
 from onoff import Chain, plan
 from onoff.audit.clients import Announced, Naive, Past
 from onoff.audit.people import OWN, audit_people, estimate_leak, private_runs, replay, score
 from onoff.logs.habits import split_people
 from onoff.past import PastState
 from oracles import random_chain
-
-ONOFF = Path(sys.executable).with_name("onoff")
 
 
 def echo(n, faith=0.9):
@@ -239,19 +232,9 @@ def test_ctrl_c_prints_what_was_reached(people, tmp_path):
     file = tmp_path / "many"
     head, body = people.read_text().split("% Sequences:\n\n")
     file.write_text(head + "% Sequences:\n\n" + body * 100)
-    terminal, end = pty.openpty()
     command = [ONOFF, "audit", "people", file, "--users", "15000", "--jobs", "2"]
-    environment = {**os.environ, "TERM": "xterm"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, env=environment, text=True)
-    os.close(end)
-    try:
-        shown = interrupt(process, terminal, rb"[1-9][0-9]*/15000")
-        printed = process.communicate(timeout=120)[0]
-        assert process.returncode == 130
-    finally:
-        process.kill()
-        process.wait()
-        os.close(terminal)
+    code, shown, printed = interrupted(command, rb"[1-9][0-9]*/15000")
+    assert code == 130
     reached = re.search(rb"stopped after (\d+) of 15000 people", shown)
     assert printed.startswith(f"{int(reached[1])} people, ")
     assert "95 % interval" in printed

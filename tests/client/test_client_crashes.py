@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit import BODIES, CHAIN, NAMES, OFF, ON, TREE, AnyServer, Driver, OwnServer
+from crashkit import BODIES, CHAIN, NAMES, OFF, ON, TREE, AnyServer, OwnServer
 from onoff.client.journal import Journal
 
 # (source, announced next, status): a stream with two ON periods that ends while OFF.
@@ -47,12 +47,6 @@ WORLDS = [
     (OwnServer, MARKED, TREE),
     pytest.param((AnyServer, PAST, CHAIN), marks=LONG),
 ]
-
-
-@pytest.fixture
-def driver(tmp_path):
-    with Driver(tmp_path) as process:
-        yield process
 
 
 @pytest.fixture

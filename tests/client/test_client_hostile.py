@@ -53,10 +53,9 @@ def test_a_refusal_is_not_asked_again_whatever_was_wanted(own, fault):
 
 
 @pytest.mark.parametrize("wanted", SET)
-def test_nothing_is_raised_or_returned_before_the_last_byte_of_the_last_body(any_origin, wanted):
+def test_nothing_is_raised_or_returned_before_the_last_byte_of_the_last_body(web, wanted):
     """The last body comes in two parts with a pause between; the error of an earlier status waits for the second."""
-    world = any_origin
-    settle(world, "j")
+    settle(web, "j")
     last = []
 
     def respond(request, answer):
@@ -68,7 +67,7 @@ def test_nothing_is_raised_or_returned_before_the_last_byte_of_the_last_body(any
             return last[-1]
         return None
 
-    world.server.respond = faulty(world.origin, respond)
+    web.server.respond = faulty(web.origin, respond)
 
     async def get(client):
         try:
@@ -77,7 +76,7 @@ def test_nothing_is_raised_or_returned_before_the_last_byte_of_the_last_body(any
             assert [answer.complete for answer in last] == [True]
 
     expected = (SourceError, 404, b"gone") if wanted == VICTIM else ("message",)
-    assert world.outcome(get, [SET], f"j-{wanted}") == expected
+    assert web.outcome(get, [SET], f"j-{wanted}") == expected
 
 
 # Catalogues.

@@ -39,9 +39,9 @@ ROOM = 50  # bytes: for some of the members only
 
 
 @pytest.fixture
-def web(any_origin):
-    any_origin.origin = any_origin.server.respond = VersionedOrigin(BODIES)
-    return any_origin
+def web(web):
+    web.origin = web.server.respond = VersionedOrigin(BODIES)
+    return web
 
 
 @pytest.fixture(params=[*TRANSPORTS, "dated"])

@@ -18,45 +18,40 @@ from onoff.errors import ChainError, SessionError
 from recordingserver import Reply
 
 
-@pytest.fixture
-def world(any_origin):
-    return any_origin
+def client_of(web, **options):
+    options = {**web.address(), "delay": 0, "attempts": 1, **options}
+    return connect_sync(CHAIN, journal=web.directory / "j", **options)
 
 
-def client_of(world, **options):
-    options = {**world.address(), "delay": 0, "attempts": 1, **options}
-    return connect_sync(CHAIN, journal=world.directory / "j", **options)
-
-
-def test_it_gives_what_the_client_gives_and_sends_what_it_sends(world):
-    with client_of(world) as client:
+def test_it_gives_what_the_client_gives_and_sends_what_it_sends(web):
+    with client_of(web) as client:
         messages = [client.get("news"), client.get("sports", private=False), *client.play([("culture", True)])]
         assert client.names == NAMES
         assert client.habits.stage == "known"
     assert [message.body for message in messages] == [BODIES[name] for name in ("news", "sports", "culture")]
-    sent = world.queries()
-    world.server.reset()
+    sent = web.queries()
+    web.server.reset()
 
     async def same():
-        options = {**world.address(), "journal": world.directory / "k", "delay": 0, "attempts": 1}
+        options = {**web.address(), "journal": web.directory / "k", "delay": 0, "attempts": 1}
         async with connect(CHAIN, **options) as client:
             await client.get("news")
             await client.get("sports", private=False)  # the second of a journal: everything, as above
             [_] = [message async for message in client.play([("culture", True)])]
 
     asyncio.run(same())
-    assert world.queries() == sent
+    assert web.queries() == sent
 
 
 def test_it_has_the_parameters_of_connect():
     assert inspect.signature(connect_sync).parameters == inspect.signature(connect).parameters
 
 
-def test_many_threads_make_one_stream_beside_a_running_loop_as_in_a_notebook(world):
+def test_many_threads_make_one_stream_beside_a_running_loop_as_in_a_notebook(web):
     wanted = [NAMES[i % 5] for i in range(40)]
 
     async def cell():
-        with client_of(world) as client, ThreadPoolExecutor(8) as pool:
+        with client_of(web) as client, ThreadPoolExecutor(8) as pool:
             return list(pool.map(client.get, wanted))
 
     messages = asyncio.run(cell())
@@ -64,25 +59,25 @@ def test_many_threads_make_one_stream_beside_a_running_loop_as_in_a_notebook(wor
     assert sorted(message.step for message in messages) == list(range(40))
 
 
-def test_a_call_that_is_cut_off_stays_pending(world):
+def test_a_call_that_is_cut_off_stays_pending(web):
     asked = threading.Event()
 
     def never(_):
         asked.set()
         return Reply([60.0])
 
-    world.server.respond = never
-    client = client_of(world).open()
+    web.server.respond = never
+    client = client_of(web).open()
     with ThreadPoolExecutor(1) as pool:
         lost = pool.submit(client.get, "news")
         assert asked.wait(60)
         client.close()
         assert lost.exception(timeout=60) is not None
-    assert snapshot(world.directory / "j").state.pending.request == 0
+    assert snapshot(web.directory / "j").state.pending.request == 0
 
 
-def test_who_asks_while_it_is_being_closed_is_turned_away_and_not_kept_waiting(world):
-    client = client_of(world, delay=0.2).open()
+def test_who_asks_while_it_is_being_closed_is_turned_away_and_not_kept_waiting(web):
+    client = client_of(web, delay=0.2).open()
     client.get("news")
     with ThreadPoolExecutor(8) as pool:
         closing = [pool.submit(client.close) for _ in range(2)]
@@ -93,7 +88,7 @@ def test_who_asks_while_it_is_being_closed_is_turned_away_and_not_kept_waiting(w
     assert not [thread for thread in threading.enumerate() if thread.name == "onoff-client"]
 
 
-def test_an_interrupted_play_raises_what_interrupted_it(world):
+def test_an_interrupted_play_raises_what_interrupted_it(web):
     interrupts = [signal.SIGINT]  # one: another would hit the tests after this one
 
     def never(_):
@@ -101,16 +96,16 @@ def test_an_interrupted_play_raises_what_interrupted_it(world):
             signal.pthread_kill(threading.main_thread().ident, interrupts.pop())
         return Reply([60.0])
 
-    with client_of(world, delay=0.05) as client:
-        world.server.respond = never
+    with client_of(web, delay=0.05) as client:
+        web.server.respond = never
         with pytest.raises(KeyboardInterrupt):
             list(client.play([("news", True)]))
-    assert snapshot(world.directory / "j").state.pending.request == 0
+    assert snapshot(web.directory / "j").state.pending.request == 0
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Python 3.12, since there are threads
-def test_a_process_that_was_forked_is_turned_away_and_the_other_one_goes_on(world):
-    with client_of(world) as client:
+def test_a_process_that_was_forked_is_turned_away_and_the_other_one_goes_on(web):
+    with client_of(web) as client:
         child = os.fork()
         if child == 0:
             signal.alarm(20)
@@ -125,8 +120,8 @@ def test_a_process_that_was_forked_is_turned_away_and_the_other_one_goes_on(worl
         assert client.get("news").body == BODIES["news"]
 
 
-def test_outside_of_with_and_after_what_fails_at_the_door_there_is_no_thread(world, tmp_path):
-    client = client_of(world)
+def test_outside_of_with_and_after_what_fails_at_the_door_there_is_no_thread(web, tmp_path):
+    client = client_of(web)
     with pytest.raises(SessionError, match="is not open in this process"):
         client.get("news")
     with client as opened, pytest.raises(SessionError, match="is open already"):

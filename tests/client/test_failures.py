@@ -17,18 +17,13 @@ import pytest
 from clientkit import BODIES, NAMES, OFF, ON, faulty
 from onoff import Chain, connect
 from onoff.client import journal as journals
-from onoff.client.transports import origins, web
+from onoff.client.transports import origins
 from onoff.errors import OnoffError, SourceError
 from onoff.past import PastState
 from pastkit import drawn, exactly
 from recordingserver import reply
 
 VICTIM = "science"
-
-
-@pytest.fixture
-def world(any_origin):
-    return any_origin
 
 
 # What a repetition tells.
@@ -83,21 +78,19 @@ def test_a_failure_that_is_answered_from_the_journal_tells_nothing_and_a_fresh_d
 # What the client does.
 
 
-def failing(world, *names, status=503):
+def failing(web, *names, status=503):
     """A server that fails some of its sources."""
-    world.server.respond = faulty(
-        world.origin, lambda request, _: reply(b"no", status) if request.path[1:] in names else None
+    web.server.respond = faulty(
+        web.origin, lambda request, _: reply(b"no", status) if request.path[1:] in names else None
     )
 
 
-def use(world, ask, journal="j", **options):
+def use(web, ask, journal="j", **options):
     """What a program makes of a client of the promise `past`, which asks for everything."""
     settings = {"delay": 0.001, "backoff": 0.01, "first_ever": True, "promise": "all", **options}
 
     async def run():
-        async with connect(
-            urls=world.origin.urls(world.server), journal=world.directory / journal, **settings
-        ) as client:
+        async with connect(urls=web.origin.urls(web.server), journal=web.directory / journal, **settings) as client:
             return await ask(client)
 
     return asyncio.run(run())
@@ -117,8 +110,8 @@ STATUSES = (304, 407, 408, 421, 425, 429, 500, 502, 503, 504, 999)
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_failure_is_given_again_without_a_step_until_its_time_is_over(world, status, monkeypatch):
-    failing(world, VICTIM, status=status)
+def test_a_failure_is_given_again_without_a_step_until_its_time_is_over(web, status, monkeypatch):
+    failing(web, VICTIM, status=status)
 
     async def ask(client):
         first, again = await error_of(client, VICTIM), await error_of(client, VICTIM)
@@ -129,31 +122,31 @@ def test_a_failure_is_given_again_without_a_step_until_its_time_is_over(world, s
         assert again.body == b""
         return await asked(client)
 
-    assert use(world, ask) == [VICTIM]
-    world.server.respond = world.origin
-    assert use(world, lambda client: error_of(client, VICTIM)).status == status  # another process
+    assert use(web, ask) == [VICTIM]
+    web.server.respond = web.origin
+    assert use(web, lambda client: error_of(client, VICTIM)).status == status  # another process
     moment = time.time()
     for later, expected in ((299, SourceError), (-5, SourceError), (-400, None), (301, None)):
         monkeypatch.setattr(journals.time, "time", lambda later=later: moment + later)
         if expected is None:  # the clock was set back, or the time is over
-            assert use(world, lambda client: client.get(VICTIM)).body == BODIES[VICTIM]
+            assert use(web, lambda client: client.get(VICTIM)).body == BODIES[VICTIM]
         else:
-            use(world, lambda client: error_of(client, VICTIM))
+            use(web, lambda client: error_of(client, VICTIM))
 
 
-def test_a_failure_is_known_until_its_time_is_over_although_requests_are_erased(world, monkeypatch):
-    failing(world, VICTIM)
+def test_a_failure_is_known_until_its_time_is_over_although_requests_are_erased(web, monkeypatch):
+    failing(web, VICTIM)
 
     async def ask(client):
         await error_of(client, VICTIM)
         for _ in range(3):
             await client.get("news")
 
-    use(world, ask, keep=1)
-    use(world, lambda client: error_of(client, VICTIM))
+    use(web, ask, keep=1)
+    use(web, lambda client: error_of(client, VICTIM))
     moment = time.time()
     monkeypatch.setattr(journals.time, "time", lambda: moment + 301)
-    requests = use(world, asked_or_erased)
+    requests = use(web, asked_or_erased)
     assert requests == [None, None, None, NAMES.index("news")]
 
 
@@ -162,43 +155,43 @@ async def asked_or_erased(client):
 
 
 @pytest.mark.parametrize("status", [204, 301, 401, 403, 404, 410])
-def test_what_is_no_failure_is_asked_for_again(world, status):
-    world.server.respond = faulty(
-        world.origin, lambda r, _: reply(b"" if status == 204 else b"no", status) if r.path[1:] == VICTIM else None
+def test_what_is_no_failure_is_asked_for_again(web, status):
+    web.server.respond = faulty(
+        web.origin, lambda r, _: reply(b"" if status == 204 else b"no", status) if r.path[1:] == VICTIM else None
     )
 
     async def ask(client):
         assert [(await error_of(client, VICTIM)).until for _ in range(2)] == [None, None]
         return await asked(client)
 
-    assert use(world, ask) == [VICTIM, VICTIM]
+    assert use(web, ask) == [VICTIM, VICTIM]
 
 
-def test_only_who_was_told_of_a_failure_repeats_it_and_a_message_that_comes_meanwhile_changes_nothing(world):
+def test_only_who_was_told_of_a_failure_repeats_it_and_a_message_that_comes_meanwhile_changes_nothing(web):
     """Who asks for a member that failed beside another one follows habits: without a step, its absence would tell."""
-    failing(world, VICTIM, "weather")
+    failing(web, VICTIM, "weather")
 
     async def ask(client):
         await client.get("news")
         await error_of(client, VICTIM)
         await error_of(client, "weather")
-        world.server.respond = world.origin
+        web.server.respond = web.origin
         await client.get("news")
         await error_of(client, VICTIM)
         return await asked(client)
 
-    assert use(world, ask) == ["news", VICTIM, "weather", "news"]
+    assert use(web, ask) == ["news", VICTIM, "weather", "news"]
 
 
-def test_what_was_decided_on_before_is_a_step_whatever_has_failed(world):
-    failing(world, VICTIM)
+def test_what_was_decided_on_before_is_a_step_whatever_has_failed(web):
+    failing(web, VICTIM)
 
     async def ask(client):
         played = [message.error and message.error.status async for message in client.play([(VICTIM, ON)] * 3)]
         assert played == [503] * 3
         return await asked(client)
 
-    assert use(world, ask) == [VICTIM] * 3
+    assert use(web, ask) == [VICTIM] * 3
 
     async def announced(client):
         await error_of(client, VICTIM)
@@ -206,7 +199,7 @@ def test_what_was_decided_on_before_is_a_step_whatever_has_failed(world):
         await error_of(client, VICTIM)
         return await asked(client)
 
-    assert world.use(announced, [(0, 2)]) == [VICTIM, "news", VICTIM]
+    assert web.use(announced, [(0, 2)]) == [VICTIM, "news", VICTIM]
 
 
 # Servers that ask to be left alone.
@@ -214,51 +207,49 @@ def test_what_was_decided_on_before_is_a_step_whatever_has_failed(world):
 
 @pytest.mark.parametrize("header", ["Retry-After: 60", "Retry-After: 999999", "DATE", "Retry-After: soon", "none: x"])
 @pytest.mark.parametrize("status", [429, 503, 500])
-def test_retry_after_holds_for_the_whole_origin_alike_and_not_for_ever(world, header, status, monkeypatch):
+def test_retry_after_holds_for_the_whole_origin_alike_and_not_for_ever(web, header, status, monkeypatch):
     date = time.strftime("Retry-After: %a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 60))
     said = date if header == "DATE" else header
     holds = status != 500 and ("9" in header or "60" in header or header == "DATE")
-    world.server.respond = faulty(
-        world.origin, lambda r, _: reply(b"", status, [said]) if r.path == "/sports" else None
-    )
+    web.server.respond = faulty(web.origin, lambda r, _: reply(b"", status, [said]) if r.path == "/sports" else None)
 
     async def ask(client):
         await client.get("news")
-        assert [r.path[1:] for r in world.server.requests] == list(NAMES[: 2 if holds else 5])
+        assert [r.path[1:] for r in web.server.requests] == list(NAMES[: 2 if holds else 5])
         for name in NAMES[2:]:
             if holds:
                 assert (await error_of(client, name)).status == status
             else:
                 await client.get(name)
 
-    use(world, ask)
+    use(web, ask)
     if holds:
-        world.server.respond = world.origin
-        before, moment = len(world.server.requests), time.time()
-        assert use(world, lambda client: error_of(client, "news")).status == status  # another process
-        assert len(world.server.requests) == before
+        web.server.respond = web.origin
+        before, moment = len(web.server.requests), time.time()
+        assert use(web, lambda client: error_of(client, "news")).status == status  # another process
+        assert len(web.server.requests) == before
         monkeypatch.setattr(origins.time, "time", lambda: moment + 301)
-        assert use(world, lambda client: client.get("sports")).body == BODIES["sports"]
+        assert use(web, lambda client: client.get("sports")).body == BODIES["sports"]
 
 
 # What is said of the client.
 
 
-def test_the_user_agent_can_be_set_is_remembered_and_must_be_safe(world):
-    use(world, lambda client: client.get("news"), user_agent="mine/1.0 (+https://example.org/)")
-    use(world, lambda client: client.get("news"))
-    assert all(dict(r.headers)["User-Agent"] == "mine/1.0 (+https://example.org/)" for r in world.server.requests)
-    use(world, lambda client: client.get("news"), journal="other")
-    assert dict(world.server.requests[-1].headers)["User-Agent"] == "onoff"
+def test_the_user_agent_can_be_set_is_remembered_and_must_be_safe(web):
+    use(web, lambda client: client.get("news"), user_agent="mine/1.0 (+https://example.org/)")
+    use(web, lambda client: client.get("news"))
+    assert all(dict(r.headers)["User-Agent"] == "mine/1.0 (+https://example.org/)" for r in web.server.requests)
+    use(web, lambda client: client.get("news"), journal="other")
+    assert dict(web.server.requests[-1].headers)["User-Agent"] == "onoff"
     for wrong in ("", " ", "a\r\nX: y", "a\n", "ü", "x" * 201, 5, "a\x00"):
         with pytest.raises(OnoffError, match="the User-Agent is"):
-            connect(urls=world.origin.urls(world.server), journal=world.directory / "third", user_agent=wrong)
+            connect(urls=web.origin.urls(web.server), journal=web.directory / "third", user_agent=wrong)
 
 
-def test_between_two_requests_to_one_origin_is_a_pause_that_is_the_same_for_all(world, monkeypatch):
-    monkeypatch.setattr(web, "PAUSE", 0.05)
-    use(world, lambda client: client.get("news"))
-    assert len(world.server.recording()) == 1
-    gaps = [after.begun - before.ended for before, after in pairwise(world.server.requests)]
+def test_between_two_requests_to_one_origin_is_a_pause_that_is_the_same_for_all(web, monkeypatch):
+    monkeypatch.setattr("onoff.client.transports.web.PAUSE", 0.05)
+    use(web, lambda client: client.get("news"))
+    assert len(web.server.recording()) == 1
+    gaps = [after.begun - before.ended for before, after in pairwise(web.server.requests)]
     assert len(gaps) == 4
     assert min(gaps) >= 0.049

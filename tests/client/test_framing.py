@@ -13,7 +13,8 @@ import pytest
 
 from clientkit import BODIES, CHAIN, NAMES, OFF, ON, Told, client_with
 from onoff import HttpTransport
-from onoff.client.transports import http, web
+from onoff.client.transports import http
+from onoff.client.transports.web import BROKEN
 from onoff.errors import SourceError, Unavailable
 from poison import CONTENTS, FRAMINGS, HEADERS, LIMIT, said
 from recordingserver import Reply, reply
@@ -36,67 +37,62 @@ OTHERS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def world(any_origin):
-    return any_origin
-
-
-def looks(world, wanted, way, query=SET):
+def looks(web, wanted, way, query=SET):
     """What the caller gets in a step that is answered carelessly and in the next one, and what the server sees."""
-    world.server.respond, honest = world.origin, world.origin
+    web.server.respond, honest = web.origin, web.origin
 
     def careless(request):
         return way(BODY) if request.path == f"/{VICTIM}" else honest(request)
 
     async def run():
         options = {"delay": 0.001, "attempts": 1, "first_ever": True}
-        transport = HttpTransport(world.origin.urls(world.server), timeout=5, body_limit=LIMIT)
-        journal = world.directory / f"{wanted}-{len(list(world.directory.iterdir()))}"
+        transport = HttpTransport(web.origin.urls(web.server), timeout=5, body_limit=LIMIT)
+        journal = web.directory / f"{wanted}-{len(list(web.directory.iterdir()))}"
         got = []
         async with client_with(CHAIN, transport, journal, Told(CHAIN, [query, query]), **options) as client:
             await client.get("news", private=ON)
-            world.server.reset()
-            world.server.respond = careless
+            web.server.reset()
+            web.server.respond = careless
             for name, after in ((wanted, wanted), (wanted, "news")):
                 try:
                     got.append((await client.get(name, after, OFF)).body)
                 except SourceError as error:
                     got.append((error.status, error.body))
-                world.server.respond = honest
+                web.server.respond = honest
                 await asyncio.sleep(0.3 if query != SET else 0)
         return got
 
-    return asyncio.run(run()), world.server.recording()
+    return asyncio.run(run()), web.server.recording()
 
 
 @pytest.mark.parametrize("name", sorted(WAYS.keys() - {"nothing"}))
-def test_a_careless_answer_is_the_message_or_the_failure_of_its_own_source(world, name):
+def test_a_careless_answer_is_the_message_or_the_failure_of_its_own_source(web, name):
     recordings = []
     for source in SET:
         wanted = NAMES[source]
-        (careless, after), recording = looks(world, wanted, WAYS[name])
+        (careless, after), recording = looks(web, wanted, WAYS[name])
         recordings.append(recording)
         assert after == BODIES[wanted]
         if wanted != VICTIM:
             assert careless == BODIES[wanted]
         elif name in FAILURES:
-            assert careless[0] == web.BROKEN
+            assert careless[0] == BROKEN
         else:
             assert careless == OTHERS.get(name, BODY)
     assert recordings == [recordings[0]] * len(SET)
 
 
-def test_a_second_answer_that_comes_when_a_set_is_over_is_nobodys_message(world):
+def test_a_second_answer_that_comes_when_a_set_is_over_is_nobodys_message(web):
     """The connection on which it waits is closed before the next request."""
     for wanted in ("sports", VICTIM):
         late = lambda body: Reply([*reply(body).parts, 0.15, *reply(b"other").parts])  # noqa: E731
-        got, recording = looks(world, wanted, late, query=(1, 2))
+        got, recording = looks(web, wanted, late, query=(1, 2))
         assert got == [BODIES[wanted]] * 2
         assert [len(connection) for connection in recording] == [1, 1]
 
 
-def test_an_origin_that_mixed_answers_up_gets_a_connection_for_each_request(world):
-    _, recording = looks(world, VICTIM, FRAMINGS["two answers"])
+def test_an_origin_that_mixed_answers_up_gets_a_connection_for_each_request(web):
+    _, recording = looks(web, VICTIM, FRAMINGS["two answers"])
     assert [len(connection) for connection in recording][-len(SET) :] == [1] * len(SET)
 
 

@@ -125,29 +125,11 @@ def test_who_gives_up_waiting_in_line_makes_no_step_and_the_others_keep_their_or
     assert own.use(run) == [NAMES[0], *NAMES[2:]]
 
 
-def test_closing_leaves_the_request_under_way_pending_and_turns_away_who_waits_in_line(own, monkeypatch):
-    async def run():
-        asked, client = asyncio.Event(), own.client()
-        await client.__aenter__()
-
-        async def fetch(*_):
-            asked.set()
-            await asyncio.sleep(3600)
-
-        monkeypatch.setattr(client.transport, "fetch", fetch)
-        first, second = (asyncio.create_task(client.get(source)) for source in NAMES[:2])
-        await asked.wait()
-        await client.__aexit__(None, None, None)
-        return await asyncio.gather(first, second, return_exceptions=True)
-
-    found = asyncio.run(run())
-    assert [type(error) for error in found] == [asyncio.CancelledError, SessionError]
-    state = snapshot(own.directory / "journal").state
-    assert (state.step, NAMES[state.pending.request]) == (0, NAMES[0])
-
-
-@pytest.mark.parametrize("how", ["timeout", "close"])
-def test_what_is_given_up_ends_at_a_point_for_the_server_sees_it(own, monkeypatch, how):
+@pytest.mark.parametrize(
+    ("patience", "errors"), [(0.1, [TimeoutError]), (None, [asyncio.CancelledError, SessionError])]
+)
+def test_what_is_given_up_ends_at_a_point_for_the_server_sees_it(own, monkeypatch, patience, errors):
+    """It stays pending. If the client is closed, who waits in line behind it is turned away."""
     happened = []
 
     async def run():
@@ -167,17 +149,18 @@ def test_what_is_given_up_ends_at_a_point_for_the_server_sees_it(own, monkeypatc
 
         monkeypatch.setattr(client.transport, "fetch", fetch)
         monkeypatch.setattr(SendClock, "end_of_call", end_of_call)
-        asking = asyncio.create_task(asyncio.wait_for(client.get("news"), 0.1 if how == "timeout" else None))
+        calls = [asyncio.wait_for(client.get(source), patience) for source in NAMES[: len(errors)]]
+        tasks = [asyncio.create_task(call) for call in calls]
         await asked.wait()
-        if how == "timeout":
-            with pytest.raises(TimeoutError):
-                await asking
+        if patience is not None:
+            await asyncio.wait(tasks)
         await client.__aexit__(None, None, None)
-        await asyncio.gather(asking, return_exceptions=True)
+        return await asyncio.gather(*tasks, return_exceptions=True)
 
-    asyncio.run(run())
+    assert [type(error) for error in asyncio.run(run())] == errors
     assert happened == ["a point of the grid", "the connection ends"]
-    assert snapshot(own.directory / "journal").state.pending is not None
+    state = snapshot(own.directory / "journal").state
+    assert (state.step, NAMES[state.pending.request]) == (0, NAMES[0])
 
 
 def closed_door(world):

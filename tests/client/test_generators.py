@@ -47,7 +47,7 @@ def traced(numbers, blocks):
         raise OutsideError("more was drawn than is noted")
 
 
-def stream(world, monkeypatch, promise, **options):
+def stream(own, monkeypatch, promise, **options):
     """Make the requests of a stream and trace the numbers of each step; count them. A "race" is a plan of `both`."""
     blocks: list[bytes] = []
 
@@ -57,10 +57,10 @@ def stream(world, monkeypatch, promise, **options):
 
     monkeypatch.setattr(random, "_urandom", watched)  # what `secrets` asks
     made, promise = race_plan(CHAIN, 1, 20) if promise == "race" else plan(CHAIN, 1), promise.replace("race", "both")
-    settings = {"server": world.server.url, "journal": world.directory / "journal", "promise": promise, "delay": 0.0}
+    settings = {"server": own.server.url, "journal": own.directory / "journal", "promise": promise, "delay": 0.0}
 
-    PlanStore(CHAIN, world.directory / "plans").save(made)
-    settings["plans"] = world.directory / "plans" if promise == "both" else None
+    PlanStore(CHAIN, own.directory / "plans").save(made)
+    settings["plans"] = own.directory / "plans" if promise == "both" else None
 
     async def run():
         count = 0
@@ -79,15 +79,10 @@ def stream(world, monkeypatch, promise, **options):
     return asyncio.run(run())
 
 
-@pytest.fixture
-def world(own):
-    return own
-
-
 @pytest.mark.parametrize(("promise", "numbers"), [("past", 20), ("both", 20), ("race", 20 + 16)])
-def test_every_number_of_a_stream_comes_from_the_operating_system(world, monkeypatch, promise, numbers):
+def test_every_number_of_a_stream_comes_from_the_operating_system(own, monkeypatch, promise, numbers):
     """One for each OFF step. A race also draws where the reader may have been, unless the step before was ON."""
-    assert stream(world, monkeypatch, promise) == numbers
+    assert stream(own, monkeypatch, promise) == numbers
 
 
 def by_stream():
@@ -106,13 +101,13 @@ def by_pcg64():
 
 @pytest.mark.parametrize("planted", [by_stream, by_second, by_pcg64])
 @pytest.mark.parametrize("promise", ["past", "both", "race"])
-def test_other_generators_are_found(world, monkeypatch, promise, planted):
+def test_other_generators_are_found(own, monkeypatch, promise, planted):
     with pytest.raises(OutsideError):
-        stream(world, monkeypatch, promise, randbelow=planted())
+        stream(own, monkeypatch, promise, randbelow=planted())
 
 
 @pytest.mark.parametrize(("promise", "kind"), [("past", StepLaw), ("both", TablePlan), ("race", RacePlan)])
-def test_a_set_that_is_drawn_again_if_it_equals_the_last_is_found(world, monkeypatch, promise, kind):
+def test_a_set_that_is_drawn_again_if_it_equals_the_last_is_found(own, monkeypatch, promise, kind):
     honest, last = kind.draw, [None]
 
     def draw(self, *arguments):
@@ -125,4 +120,4 @@ def test_a_set_that_is_drawn_again_if_it_equals_the_last_is_found(world, monkeyp
 
     monkeypatch.setattr(kind, "draw", draw)
     with pytest.raises(OutsideError):
-        stream(world, monkeypatch, promise)
+        stream(own, monkeypatch, promise)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit import NAMES, OFF, ON, Driver, OwnServer
+from crashkit import NAMES, OFF, ON, OwnServer
 from onoff.audit import habits as referee
 from onoff.audit.files import read_journal
 from onoff.audit.log import Exhibits, audit_log
@@ -36,30 +36,29 @@ def server(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("few", "blows"), [(1, False), (4, True)])
-def test_killed_while_habits_change_nothing_is_drawn_twice(few, blows, server, tmp_path, monkeypatch):
+def test_killed_while_habits_change_nothing_is_drawn_twice(few, blows, server, driver, tmp_path, monkeypatch):
     monkeypatch.setattr(referee, "EACH", few)
     chains, stages = set(), set()
-    with Driver(tmp_path) as driver:
-        for deadly in itertools.count(1, STRIDE):
-            place = tmp_path / f"killed-{deadly}"
-            place.mkdir()
-            server.forget()
-            files = {name: str(place / name) for name in ("journal", "received", "log")}
-            order = {"server": server.order["server"], "promise": "past", "chain": None, "few": few, **files}
-            order["items"] = [*LEARNED[: 4 * few + 1], *USED, *IN_ORDER]
-            result = driver.run(order, deadly)
-            if result["killed"]:
-                driver.run(order)
-            noted = read_journal(Path(order["journal"]), UNKNOWN)
-            assert [NAMES[step.request] for step in noted.steps] == [source for source, _, _ in order["items"]]
-            server.check([step.query for step in noted.steps])
-            verdict = audited(server, Path(order["journal"]), place)
-            assert (verdict.findings, verdict.unchecked) == ((), ()), f"killed before action {deadly}: {verdict}"
-            served, _ = referee.serve(UNKNOWN, noted)
-            chains.add(len(noted.chains))
-            stages.add(served[-1].due)
-            if not result["killed"]:
-                break
+    for deadly in itertools.count(1, STRIDE):
+        place = tmp_path / f"killed-{deadly}"
+        place.mkdir()
+        server.forget()
+        files = {name: str(place / name) for name in ("journal", "received", "log")}
+        order = {"server": server.order["server"], "promise": "past", "chain": None, "few": few, **files}
+        order["items"] = [*LEARNED[: 4 * few + 1], *USED, *IN_ORDER]
+        result = driver.run(order, deadly)
+        if result["killed"]:
+            driver.run(order)
+        noted = read_journal(Path(order["journal"]), UNKNOWN)
+        assert [NAMES[step.request] for step in noted.steps] == [source for source, _, _ in order["items"]]
+        server.check([step.query for step in noted.steps])
+        verdict = audited(server, Path(order["journal"]), place)
+        assert (verdict.findings, verdict.unchecked) == ((), ()), f"killed before action {deadly}: {verdict}"
+        served, _ = referee.serve(UNKNOWN, noted)
+        chains.add(len(noted.chains))
+        stages.add(served[-1].due)
+        if not result["killed"]:
+            break
     assert blows or max(chains) > 1  # fitted again
     assert stages == {blows}
 

@@ -18,14 +18,10 @@ from onoff.client.status import snapshot
 from onoff.client.sync import LoopThread
 from onoff.errors import Unavailable
 from recordingserver import RecordingServer, Reply, reply
+from waiting import until
 
 ON = {"private": True}
 OFF = {"private": False}
-
-
-@pytest.fixture
-def world(any_origin):
-    return any_origin
 
 
 @pytest.fixture
@@ -35,22 +31,22 @@ def elsewhere():
         yield server
 
 
-def settings(world, **options):
-    known = {**world.address(), "journal": world.directory / "journal", "first_ever": True}
+def settings(web, **options):
+    known = {**web.address(), "journal": web.directory / "journal", "first_ever": True}
     return {"chain": CHAIN, **known, "delay": 0.001, "attempts": 1, **options}
 
 
-def program(world, private=None, others=None, **options):
+def program(web, private=None, others=None, **options):
     """A program with `async`, as its user makes it."""
-    client = connect(**settings(world, **options))
+    client = connect(**settings(web, **options))
     return httpx.AsyncClient(transport=httpx_transport(client, private=private, others=others))
 
 
-def use(world, ask, **options):
+def use(web, ask, **options):
     """What `ask` gives, called with a program."""
 
     async def whole():
-        async with program(world, **options) as http:
+        async with program(web, **options) as http:
             return await ask(http)
 
     return asyncio.run(whole())
@@ -60,78 +56,72 @@ def no_answer(_):
     return Reply([], close=True)
 
 
-def url(world, name="news"):
-    return f"{world.server.url}/{name}"
+def url(web, name="news"):
+    return f"{web.server.url}/{name}"
 
 
-def steps(world):
+def steps(web):
     """The steps in the journal, each as (source, whether it was ON)."""
-    with closing(sqlite3.connect(world.directory / "journal")) as database:
+    with closing(sqlite3.connect(web.directory / "journal")) as database:
         found = database.execute("SELECT request, private FROM steps ORDER BY step").fetchall()
     return [(NAMES[request], bool(private)) for request, private in found]
 
 
-async def until(condition):
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
-def test_a_known_url_is_one_step_with_the_status_the_type_and_the_body_of_its_source(world):
-    world.server.respond = lambda request: reply(
+def test_a_known_url_is_one_step_with_the_status_the_type_and_the_body_of_its_source(web):
+    web.server.respond = lambda request: reply(
         BODIES[request.path[1:]], 410 if request.path == "/sports" else 200, headers=["Content-Type: text/x; a=b"]
     )
 
     async def ask(http):
-        return [await http.get(url(world, name)) for name in ("news", "sports")] + [await http.head(url(world))]
+        return [await http.get(url(web, name)) for name in ("news", "sports")] + [await http.head(url(web))]
 
-    answers = use(world, ask)
+    answers = use(web, ask)
     assert [answer.status_code for answer in answers] == [200, 410, 200]
     assert [answer.content for answer in answers] == [BODIES["news"], BODIES["sports"], b""]
     assert {answer.headers["content-type"] for answer in answers} == {"text/x; a=b"}
     assert [answer.headers["content-length"] for answer in answers] == ["21", "23", "21"]
     assert [answer.headers["onoff-step"] for answer in answers] == ["0", "1", "2"]
-    assert steps(world) == [("news", True), ("sports", True), ("news", True)]
+    assert steps(web) == [("news", True), ("sports", True), ("news", True)]
 
 
-def test_the_servers_see_what_a_client_sends_and_nothing_that_the_program_says(world):
+def test_the_servers_see_what_a_client_sends_and_nothing_that_the_program_says(web):
     said = {"authorization": "Bearer x", "if-none-match": "*", "user-agent": "program", "range": "bytes=0-1"}
 
     async def ask(http):
         http.cookies.set("secret", "x")
         for name, more in (("news", said), ("culture", {})):
-            await http.get(url(world, name), headers=more, timeout=0.001)
+            await http.get(url(web, name), headers=more, timeout=0.001)
 
     def whole(name):
-        return b"".join(sent for connection in world.server.recording() for sent in connection).count(name)
+        return b"".join(sent for connection in web.server.recording() for sent in connection).count(name)
 
-    use(world, ask)
-    sent = world.server.recording()
-    world.server.reset()
-    (world.directory / "journal").unlink()
-    with connect_sync(**settings(world)) as client:
+    use(web, ask)
+    sent = web.server.recording()
+    web.server.reset()
+    (web.directory / "journal").unlink()
+    with connect_sync(**settings(web)) as client:
         for name in ("sports", "weather"):
             client.get(name)
-    assert world.server.recording() == sent
+    assert web.server.recording() == sent
     assert whole(b"Bearer") == whole(b"secret") == 0
 
 
-def test_a_program_without_async_gets_the_same_from_any_thread(world):
+def test_a_program_without_async_gets_the_same_from_any_thread(web):
     wanted = [NAMES[i % 5] for i in range(20)]
     with (
-        httpx.Client(transport=httpx_transport(connect(**settings(world)))) as http,
+        httpx.Client(transport=httpx_transport(connect(**settings(web)))) as http,
         ThreadPoolExecutor(5) as pool,
     ):
-        answers = list(pool.map(lambda name: http.get(url(world, name)), wanted))
-        assert http.head(url(world)).content == b""
+        answers = list(pool.map(lambda name: http.get(url(web, name)), wanted))
+        assert http.head(url(web)).content == b""
         with pytest.raises(httpx.RequestError, match="none of the client's URLs"):
-            http.get(f"{world.server.url}/other")
+            http.get(f"{web.server.url}/other")
     assert [answer.content for answer in answers] == [BODIES[name] for name in wanted]
     assert sorted(int(answer.headers["onoff-step"]) for answer in answers) == list(range(20))
-    assert snapshot(world.directory / "journal").memory.gap is False  # the end was a clean one
+    assert snapshot(web.directory / "journal").memory.gap is False  # the end was a clean one
 
 
-def test_threads_that_ask_first_at_the_same_time_open_one_client(world):
+def test_threads_that_ask_first_at_the_same_time_open_one_client(web):
     begun, opened, start = threading.Semaphore(0), [], LoopThread.open
 
     def open_late(self):
@@ -143,17 +133,17 @@ def test_threads_that_ask_first_at_the_same_time_open_one_client(world):
 
     def read(name):
         begun.release(1 + 4 * len(opened))  # a second one that opens must not wait for ever
-        return http.get(url(world, name)).status_code
+        return http.get(url(web, name)).status_code
 
     with planted((LoopThread, "open", open_late)), ThreadPoolExecutor(5) as pool:
-        http = httpx.Client(transport=httpx_transport(connect(**settings(world))))
+        http = httpx.Client(transport=httpx_transport(connect(**settings(web))))
         assert list(pool.map(read, NAMES)) == [200] * 5
         http.close()
     assert len(opened) == 1
 
 
-def test_urls_are_compared_as_the_catalogue_compares_them(world, elsewhere):
-    here = world.server.url
+def test_urls_are_compared_as_the_catalogue_compares_them(web, elsewhere):
+    here = web.server.url
     sources = {"a": f"{here}/a%7Eb?x=1", "b": "http://127.0.0.1/b", "c": "http://EXAMPLE.org", "d": "http://ü.de/ü"}
     known = [
         "/a%7Eb?x=1", "/a%7Eb?x=1#there", "http://127.0.0.1:80/b", "http://user:word@127.0.0.1/b#there",
@@ -162,139 +152,139 @@ def test_urls_are_compared_as_the_catalogue_compares_them(world, elsewhere):
     unknown = [
         "/a%7Eb", "/a%7Eb?x=2", "/a%7Eb?x=1&y=2", "/a%7Eb/?x=1", "https://127.0.0.1/b", "http://[::1]/b", "//x/b",
     ]  # fmt: skip
-    transport = httpx_transport(connect(urls=sources, journal=world.directory / "journal", promise="all"))
+    transport = httpx_transport(connect(urls=sources, journal=web.directory / "journal", promise="all"))
     for given in known:
-        request = httpx.Client(base_url=world.server.url).build_request("GET", given)
+        request = httpx.Client(base_url=web.server.url).build_request("GET", given)
         assert transport.source_of(request) is not None, given
     for given in [*unknown, f"{elsewhere.url}/a%7Eb?x=1"]:
         with pytest.raises(httpx.RequestError, match=r"none of the client's URLs.*No step was made"):
-            transport.source_of(httpx.Client(base_url=world.server.url).build_request("GET", given))
+            transport.source_of(httpx.Client(base_url=web.server.url).build_request("GET", given))
     with pytest.raises(httpx.RequestError, match="'/b'"):
         transport.source_of(httpx.Request("GET", "/b"))
 
 
-def test_what_is_refused_makes_no_step_and_sends_nothing(world):
+def test_what_is_refused_makes_no_step_and_sends_nothing(web):
     async def ask(http):
         for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
             with pytest.raises(httpx.RequestError, match="can only be read"):
-                await http.request(method, url(world))
-        for other in (f"{world.server.url}/other", "http://name:password@127.0.0.1:1/x"):
+                await http.request(method, url(web))
+        for other in (f"{web.server.url}/other", "http://name:password@127.0.0.1:1/x"):
             with pytest.raises(httpx.RequestError, match="none of the client's URLs") as caught:
                 await http.get(other)
             assert caught.value.request.method == "GET"
             assert "password" not in str(caught.value)
 
-    use(world, ask)
-    assert not world.server.recording()
-    assert not (world.directory / "journal").exists()
+    use(web, ask)
+    assert not web.server.recording()
+    assert not (web.directory / "journal").exists()
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_unknown_urls_pass_through_by_choice_but_none_leads_to_a_step(world, elsewhere, is_async):
+def test_unknown_urls_pass_through_by_choice_but_none_leads_to_a_step(web, elsewhere, is_async):
     def respond(request):
-        return reply(b"", 302, [f"Location: {url(world)}"]) if request.path == "/led" else reply(b"from elsewhere")
+        return reply(b"", 302, [f"Location: {url(web)}"]) if request.path == "/led" else reply(b"from elsewhere")
 
     elsewhere.respond = respond
 
     async def ask(http):
-        found = [await http.post(f"{elsewhere.url}/x", content="y"), await http.get(url(world))]
+        found = [await http.post(f"{elsewhere.url}/x", content="y"), await http.get(url(web))]
         with pytest.raises(httpx.RequestError, match="has led here"):
             await http.get(f"{elsewhere.url}/led", follow_redirects=True)
         return found
 
     if is_async:
-        found = use(world, ask, others=httpx.AsyncHTTPTransport())
+        found = use(web, ask, others=httpx.AsyncHTTPTransport())
     else:
-        transport = httpx_transport(connect(**settings(world)), others=httpx.HTTPTransport())
+        transport = httpx_transport(connect(**settings(web)), others=httpx.HTTPTransport())
         with httpx.Client(transport=transport) as http:
-            found = [http.post(f"{elsewhere.url}/x", content="y"), http.get(url(world))]
+            found = [http.post(f"{elsewhere.url}/x", content="y"), http.get(url(web))]
             with pytest.raises(httpx.RequestError, match="has led here"):
                 http.get(f"{elsewhere.url}/led", follow_redirects=True)
     assert [answer.content for answer in found] == [b"from elsewhere", BODIES["news"]]
     assert [request.path for request in elsewhere.requests] == ["/x", "/led"]
-    assert steps(world) == [("news", True)]
+    assert steps(web) == [("news", True)]
 
 
-def test_a_redirect_of_a_source_is_a_message_that_leads_nowhere(world, elsewhere):
-    world.server.respond = lambda _: reply(b"there", 302, [f"Location: {elsewhere.url}/x"])
+def test_a_redirect_of_a_source_is_a_message_that_leads_nowhere(web, elsewhere):
+    web.server.respond = lambda _: reply(b"there", 302, [f"Location: {elsewhere.url}/x"])
 
     async def ask(http):
-        return await http.get(url(world), follow_redirects=True)
+        return await http.get(url(web), follow_redirects=True)
 
-    answer = use(world, ask, others=httpx.AsyncHTTPTransport())
+    answer = use(web, ask, others=httpx.AsyncHTTPTransport())
     assert (answer.status_code, answer.content) == (302, b"there")
     assert not elsewhere.requests
 
 
-def test_one_transport_at_several_mounts_is_one_client(world, elsewhere):
+def test_one_transport_at_several_mounts_is_one_client(web, elsewhere):
     async def ask():
-        inner = httpx_transport(connect(**settings(world)))
-        mounts = {world.server.url: inner, f"{world.server.url}/news": inner}
+        inner = httpx_transport(connect(**settings(web)))
+        mounts = {web.server.url: inner, f"{web.server.url}/news": inner}
         async with httpx.AsyncClient(mounts=mounts) as http:
-            return [(await http.get(there)).content for there in (url(world), url(world, "sports"), elsewhere.url)]
+            return [(await http.get(there)).content for there in (url(web), url(web, "sports"), elsewhere.url)]
 
     assert asyncio.run(ask()) == [BODIES["news"], BODIES["sports"], b"from elsewhere"]
-    assert len(steps(world)) == 2
+    assert len(steps(web)) == 2
 
 
 @pytest.mark.parametrize(("private", "expected"), [(None, "on"), (True, "on"), (False, "off")])
-def test_the_argument_says_whether_requests_are_on_and_a_request_may_say_otherwise(world, private, expected):
+def test_the_argument_says_whether_requests_are_on_and_a_request_may_say_otherwise(web, private, expected):
     async def ask(http):
-        await http.get(url(world))
-        answers = [await http.get(url(world, "sports"), extensions=more) for more in ({}, ON, OFF)]
+        await http.get(url(web))
+        answers = [await http.get(url(web, "sports"), extensions=more) for more in ({}, ON, OFF)]
         with pytest.raises(httpx.TransportError, match="private is 'no'"):
-            await http.get(url(world), extensions={"private": "no"})
+            await http.get(url(web), extensions={"private": "no"})
         return [answer.headers["onoff-status"] for answer in answers]
 
-    assert use(world, ask, private=private) == [expected, "on", "off"]
+    assert use(web, ask, private=private) == [expected, "on", "off"]
 
 
 STATUSES = (407, 408, 421, 425, 429, 500, 502, 503, 504, 599)
 
 
-def news_fails(world, status):
+def news_fails(web, status):
     """What a server does that has another status for the news."""
-    honest = world.origin
+    honest = web.origin
     return lambda request: reply(b"sorry", status) if request.path == "/news" else honest(request)
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_program_that_asks_again_by_itself_asks_once_at_every_status(world, status):
+def test_a_program_that_asks_again_by_itself_asks_once_at_every_status(web, status):
     """`httpx-retries`, a transport around ours, asks again after all statuses that it ever asks again after."""
     retries = pytest.importorskip("httpx_retries")
     again = retries.Retry(total=3, backoff_factor=0, status_forcelist=[s for s in range(405, 600) if s != 424])
-    world.server.respond = news_fails(world, status)
+    web.server.respond = news_fails(web, status)
 
     def asked(place):
-        inner = httpx_transport(connect(**settings(world, journal=world.directory / place)))
+        inner = httpx_transport(connect(**settings(web, journal=web.directory / place)))
         with httpx.Client(transport=retries.RetryTransport(transport=inner, retry=again)) as http:
-            answer = http.get(url(world))
+            answer = http.get(url(web))
         if place == "journal":
             assert (answer.status_code, answer.headers["onoff-true-status"]) == (424, str(status))
             assert answer.reason_phrase == f"the origin answered {status}"
         return 1 + answer.extensions["retry"].attempts_made
 
-    assert asked("journal") == len(steps(world)) == 1
+    assert asked("journal") == len(steps(web)) == 1
     with planted((programs, "safe_status", lambda status: status)):
         assert asked("planted") == 4
 
 
-def test_a_program_that_asks_again_after_errors_does_not_after_ours(world):
+def test_a_program_that_asks_again_after_errors_does_not_after_ours(web):
     retries, calls = pytest.importorskip("httpx_retries"), []
 
     async def away(*_):
         calls.append(1)
         raise Unavailable("the servers did not answer")
 
-    client = connect(**settings(world))
+    client = connect(**settings(web))
     client.transport.fetch = away
     with httpx.Client(transport=retries.RetryTransport(transport=httpx_transport(client))) as http:
         with pytest.raises(httpx.TransportError, match="did not answer"):
-            http.get(url(world))
+            http.get(url(web))
         assert len(calls) == 1
 
 
-def test_the_projects_of_a_package_index_are_read_by_a_program_from_pypi(world):
+def test_the_projects_of_a_package_index_are_read_by_a_program_from_pypi(web):
     """`simple-repository`, with which package indexes are built, takes an httpx client."""
     http_repository = pytest.importorskip("simple_repository.components.http")
     errors = pytest.importorskip("simple_repository.errors")
@@ -309,13 +299,13 @@ def test_the_projects_of_a_package_index_are_read_by_a_program_from_pypi(world):
             else reply(page.format(name).encode(), headers=["Content-Type: text/html"])
         )
 
-    world.server.respond = respond
-    sources = {name: f"{world.server.url}/simple/{name}/" for name in projects}
+    web.server.respond = respond
+    sources = {name: f"{web.server.url}/simple/{name}/" for name in projects}
 
     async def read():
-        client = connect(Chain([[1 / 3] * 3] * 3, projects), urls=sources, journal=world.directory / "j", delay=0.001)
+        client = connect(Chain([[1 / 3] * 3] * 3, projects), urls=sources, journal=web.directory / "j", delay=0.001)
         async with httpx.AsyncClient(transport=httpx_transport(client), follow_redirects=True) as http:
-            index = http_repository.HttpRepository(f"{world.server.url}/simple/", http_client=http)
+            index = http_repository.HttpRepository(f"{web.server.url}/simple/", http_client=http)
             found = [(await index.get_project_page(name)).files[0].filename for name in projects[:2]]
             with pytest.raises(errors.PackageNotFoundError):
                 await index.get_project_page("gamma")
@@ -324,11 +314,11 @@ def test_the_projects_of_a_package_index_are_read_by_a_program_from_pypi(world):
         return found
 
     assert asyncio.run(read()) == ["alpha-1.0.tar.gz", "beta-1.0.tar.gz"]
-    assert [request.path for request in world.server.requests] == [f"/simple/{name}/" for name in projects] * 3
+    assert [request.path for request in web.server.requests] == [f"/simple/{name}/" for name in projects] * 3
 
 
-def test_the_step_of_a_program_that_gives_up_is_made_all_the_same_and_the_next_one_is_on(world):
-    honest = world.server.respond
+def test_the_step_of_a_program_that_gives_up_is_made_all_the_same_and_the_next_one_is_on(web):
+    honest = web.server.respond
 
     async def whole():
         release = asyncio.Event()
@@ -338,51 +328,51 @@ def test_the_step_of_a_program_that_gives_up_is_made_all_the_same_and_the_next_o
             asyncio.run_coroutine_threadsafe(release.wait(), loop).result(60)
             return honest(request)
 
-        client = connect(**settings(world))
+        client = connect(**settings(web))
         async with httpx.AsyncClient(transport=httpx_transport(client, private=False)) as http:
-            await http.get(url(world))
-            world.server.respond = slow
-            asked = [asyncio.create_task(http.get(url(world, name))) for name in ("sports", "weather")]
+            await http.get(url(web))
+            web.server.respond = slow
+            asked = [asyncio.create_task(http.get(url(web, name))) for name in ("sports", "weather")]
             await until(lambda: client.journal.state.pending is not None)
             for task in asked:  # one is under way, the other one waits
                 task.cancel()
             await asyncio.wait(asked)
             release.set()
             await until(lambda: client.journal.state.step == 3)
-            return [(await http.get(url(world, name))).headers["onoff-status"] for name in ("news", "news", "news")]
+            return [(await http.get(url(web, name))).headers["onoff-status"] for name in ("news", "news", "news")]
 
     assert asyncio.run(whole()) == ["on", "on", "off"]  # one for each that had no answer
-    assert [name for name, _ in steps(world)] == ["news", "sports", "weather", "news", "news", "news"]
+    assert [name for name, _ in steps(web)] == ["news", "sports", "weather", "news", "news", "news"]
 
 
-def test_a_program_that_gives_up_at_once_may_ask_again(world):
+def test_a_program_that_gives_up_at_once_may_ask_again(web):
     """It was cancelled while the client was opened, which can be done once."""
 
     async def ask(http):
-        hasty = asyncio.create_task(http.get(url(world)))
+        hasty = asyncio.create_task(http.get(url(web)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         hasty.cancel()
         await asyncio.wait({hasty})
-        return (await http.get(url(world, "sports"))).content
+        return (await http.get(url(web, "sports"))).content
 
-    assert use(world, ask, delay=0.02) == BODIES["sports"]
+    assert use(web, ask, delay=0.02) == BODIES["sports"]
 
 
-def test_after_its_end_a_transport_makes_no_step(world):
+def test_after_its_end_a_transport_makes_no_step(web):
     async def whole():
-        http = program(world)
+        http = program(web)
         async with http:
-            await http.get(url(world))
+            await http.get(url(web))
         with pytest.raises(httpx.TransportError):
-            await http._transport.handle_async_request(httpx.Request("GET", url(world)))
+            await http._transport.handle_async_request(httpx.Request("GET", url(web)))
 
     asyncio.run(whole())
-    transport = httpx_transport(connect(**settings(world)))
-    request = httpx.Request("GET", url(world))
+    transport = httpx_transport(connect(**settings(web)))
+    request = httpx.Request("GET", url(web))
     assert transport.handle_request(request).status_code == 200
     transport.close()
     transport.close()
     with pytest.raises(httpx.TransportError, match="not open"):
         transport.handle_request(request)
-    assert len(steps(world)) == 2
+    assert len(steps(web)) == 2

@@ -23,12 +23,7 @@ from onoff.types import quiet
 DELAY = 0.02
 
 
-@pytest.fixture
-def world(own):
-    return own
-
-
-def test_play_writes_files_in_a_thread_unsynced_while_the_next_query_leaves(world, monkeypatch):
+def test_play_writes_files_in_a_thread_unsynced_while_the_next_query_leaves(own, monkeypatch):
     """The first file is not written before the last request is answered."""
     written, answered = [], threading.Event()
 
@@ -38,11 +33,11 @@ def test_play_writes_files_in_a_thread_unsynced_while_the_next_query_leaves(worl
         written.append((beside, sync))
 
     monkeypatch.setattr(play, "write_atomically", write)
-    delivery, items = Delivery(world.directory / "out"), [(name, ON) for name in NAMES[:3]]
+    delivery, items = Delivery(own.directory / "out"), [(name, ON) for name in NAMES[:3]]
 
     async def run():
-        async with world.client(delay=DELAY) as client:
-            await play_file(client, world.directory / "requests", items, delivery, False, quiet)
+        async with own.client(delay=DELAY) as client:
+            await play_file(client, own.directory / "requests", items, delivery, False, quiet)
 
     asyncio.run(run())
     answered.set()
@@ -50,13 +45,13 @@ def test_play_writes_files_in_a_thread_unsynced_while_the_next_query_leaves(worl
     assert written == [(True, False)] * 3
 
 
-def test_a_program_of_one_request_ends_at_a_multiple_of_delays_after_its_client_was_closed(world, monkeypatch):
+def test_a_program_of_one_request_ends_at_a_multiple_of_delays_after_its_client_was_closed(own, monkeypatch):
     """Bodies take their time on the disk before that, and would carry what the program does beyond a multiple."""
     closed, slept, honest = [], [], Journal.close
     monkeypatch.setattr(Journal, "close", lambda self: (honest(self), closed.append(time.monotonic())))
 
     async def run():
-        async with world.client(delay=DELAY) as client:
+        async with own.client(delay=DELAY) as client:
             await client.get("news")
         return client
 
@@ -74,12 +69,12 @@ def test_a_program_that_runs_asyncio_does_not_make_the_repr_of_a_body():
     assert "body" not in repr(message)
 
 
-def test_the_first_query_of_a_program_leaves_at_a_point_after_the_end_of_the_one_before(world, monkeypatch):
+def test_the_first_query_of_a_program_leaves_at_a_point_after_the_end_of_the_one_before(own, monkeypatch):
     ends, honest = [], SendClock.restart
     monkeypatch.setattr(SendClock, "restart", lambda self, ended=None: ends.append(ended) or honest(self, ended))
 
     async def run():
-        async with world.client(delay=DELAY) as client:
+        async with own.client(delay=DELAY) as client:
             await client.get("news")
             return client.journal.ended
 
@@ -90,7 +85,7 @@ def test_the_first_query_of_a_program_leaves_at_a_point_after_the_end_of_the_one
     assert ends[before : before + 2] == [first, first]  # before the connection is made, and when the client is open
 
 
-def test_what_is_held_is_read_before_a_query_waits_for_its_point(world, monkeypatch):
+def test_what_is_held_is_read_before_a_query_waits_for_its_point(own, monkeypatch):
     done = []
     for kind, name in ((Journal, "read_held"), (SendClock, "after_call")):
         honest = getattr(kind, name)
@@ -99,7 +94,7 @@ def test_what_is_held_is_read_before_a_query_waits_for_its_point(world, monkeypa
         )
 
     async def run():
-        async with world.client(delay=DELAY) as client:
+        async with own.client(delay=DELAY) as client:
             for _ in range(2):
                 await client.get("news")
 

@@ -18,17 +18,12 @@ from onoff.client.status import account
 from onoff.logs.journals import read_journal
 
 
-@pytest.fixture
-def world(own):
-    return own
-
-
-def read(world, count, keep=None):
+def read(own, count, keep=None):
     """So many requests of the promise `past`, all sources in turn; the first two are ON, the others OFF."""
 
     async def run():
         settings = {"delay": 0.0, "promise": "past", "keep": keep}
-        async with client_with(CHAIN, world.transport(), world.directory / "journal", **settings) as client:
+        async with client_with(CHAIN, own.transport(), own.directory / "journal", **settings) as client:
             done = client.journal.state.step
             for step in range(done, done + count):
                 await client.get(NAMES[step % 5], private=ON if step < 2 else OFF)
@@ -37,8 +32,8 @@ def read(world, count, keep=None):
     return asyncio.run(run())
 
 
-def rows_of(world):
-    journal = Journal(world.directory / "journal", CHAIN.fingerprint, None)
+def rows_of(own):
+    journal = Journal(own.directory / "journal", CHAIN.fingerprint, None)
     try:
         return list(journal.steps())
     finally:
@@ -102,34 +97,34 @@ def test_rows_that_are_merely_overwritten_are_found(tmp_path, planted):
     journal.close()
 
 
-def test_what_the_promise_and_the_counts_need_stays(world):
-    read(world, 12)
-    before = account(world.directory / "journal")
-    read(world, 0, keep="3")
-    after = account(world.directory / "journal")
+def test_what_the_promise_and_the_counts_need_stays(own):
+    read(own, 12)
+    before = account(own.directory / "journal")
+    read(own, 0, keep="3")
+    after = account(own.directory / "journal")
     assert (after.state, after.public, after.totals) == (before.state, before.public, before.totals)
     assert after.memory.keep == "3"
-    assert read_journal(world.directory / "journal").requests == (4, 0, 1)
-    read(world, 2)  # remembered
-    assert [row.request is None for row in rows_of(world)] == [True] * 9 + [False] * 5
-    read(world, 0, keep="0")  # the newest stays: its message may be delivered again
-    assert [row.request is None for row in rows_of(world)] == [True] * 13 + [False]
+    assert read_journal(own.directory / "journal").requests == (4, 0, 1)
+    read(own, 2)  # remembered
+    assert [row.request is None for row in rows_of(own)] == [True] * 9 + [False] * 5
+    read(own, 0, keep="0")  # the newest stays: its message may be delivered again
+    assert [row.request is None for row in rows_of(own)] == [True] * 13 + [False]
 
 
-def test_days_are_counted_from_the_end_of_a_step(world, monkeypatch):
-    read(world, 4, keep="30d")
+def test_days_are_counted_from_the_end_of_a_step(own, monkeypatch):
+    read(own, 4, keep="30d")
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 29.9 * 86400)
-    read(world, 2)
-    assert [row.request is None for row in rows_of(world)] == [False] * 6
+    read(own, 2)
+    assert [row.request is None for row in rows_of(own)] == [False] * 6
     monkeypatch.setattr(time, "time", lambda: now + 30.1 * 86400)
-    read(world, 1)
-    assert [row.request is None for row in rows_of(world)] == [True] * 4 + [False] * 3
+    read(own, 1)
+    assert [row.request is None for row in rows_of(own)] == [True] * 4 + [False] * 3
 
 
-def test_a_client_that_stays_open_erases_every_so_many_steps(world, monkeypatch):
+def test_a_client_that_stays_open_erases_every_so_many_steps(own, monkeypatch):
     monkeypatch.setattr(journal_module, "ERASE", 8)
-    found = read(world, 17, keep="2")
+    found = read(own, 17, keep="2")
     assert found == [None] * 14 + [14 % 5, 15 % 5, 16 % 5]
 
 

@@ -42,16 +42,19 @@ def clock(monkeypatch):
     return Clock(monkeypatch)
 
 
-def left_at(clock, handled, drawn, delay=DELAY):
-    """When a query leaves, in delays after the end of the step before; seconds spent by the caller and by the draw."""
+def left_at(clock, handled, drawn, wait=SendClock.after_call):
+    """When a query leaves, in delays after the end of the step before; seconds spent by the caller and by the draw.
+
+    `SendClock.end_of_call` tells when a call counts as ended that is given up after waiting so long.
+    """
     found = SendClock()
     found.restart()
     start = clock.time
     clock.time += handled
     called = clock.now()
     clock.time += drawn
-    asyncio.run(found.after_call(called, delay))
-    return (clock.time - start) / delay
+    asyncio.run(wait(found, called, DELAY))
+    return (clock.time - start) / DELAY
 
 
 @given(handled=st.floats(0, 0.4), drawn=st.floats(0, 0.3))
@@ -95,19 +98,7 @@ def test_a_loop_that_is_always_busy_keeps_nobody_waiting_for_ever(clock, busy, l
     assert least <= round(point) <= most
 
 
-def given_up_at(clock, handled, patience):
-    """When a call that is given up counts as ended, in delays; seconds spent by the caller before it, and waiting."""
-    found = SendClock()
-    found.restart()
-    start = clock.time
-    clock.time += handled
-    called = clock.now()
-    clock.time += patience
-    asyncio.run(found.end_of_call(called, DELAY))
-    return (clock.time - start) / DELAY
-
-
 @pytest.mark.parametrize(("patience", "point"), [(0.01, 2), (0.12, 4), (0.14, 4), (5.01, 102)])
 @pytest.mark.parametrize("handled", [0.001, 0.02, 0.048])
 def test_when_a_call_was_made_that_is_given_up_shows_in_whole_points_only(clock, handled, patience, point):
-    assert given_up_at(clock, handled, patience) == pytest.approx(point, abs=0.001)
+    assert left_at(clock, handled, patience, SendClock.end_of_call) == pytest.approx(point, abs=0.001)

@@ -13,7 +13,7 @@ from itertools import product
 
 import pytest
 
-from clientkit import BODIES, NAMES, OFF, ON, faulty, planted, public_rows, scene
+from clientkit import BODIES, NAMES, OFF, ON, faulty, planted, public_rows
 from hostilekit import keep_the_wanted_only
 from onoff import HttpTransport, connect
 from onoff.client.journal import Journal
@@ -33,16 +33,9 @@ WORLDS = {  # the victim is wanted at steps 1, 2 and 3, and nowhere
 
 
 @pytest.fixture
-def own(tmp_path):
-    with scene("own", tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
-def web(tmp_path):
-    with scene("any", tmp_path) as found:
-        found.origin = VersionedOrigin(BODIES)
-        yield found
+def web(web):
+    web.origin = VersionedOrigin(BODIES)
+    return web
 
 
 def seen(world, which, poisoned):

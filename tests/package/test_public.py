@@ -16,10 +16,9 @@ import httpx
 import pytest
 
 import onoff
-from clikit import call
+from clikit import ONOFF, call
 from ports import free_port
 
-ONOFF = Path(sys.executable).with_name("onoff")
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 

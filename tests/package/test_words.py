@@ -6,14 +6,12 @@ import os
 import pty
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clikit import call
+from clikit import ONOFF, call
 from onoff import Chain
 from onoff.client.connect import Settings
 from onoff.client.status import snapshot
@@ -22,7 +20,6 @@ from onoff.errors import REFUSED, UNREACHABLE, CatalogueError
 from onoff.text import plain, plain_text, refusal
 from recordingserver import OnoffOrigin, RecordingServer, reply
 
-ONOFF = Path(sys.executable).with_name("onoff")
 NAMES = ("news", "sports", "science", "weather")
 BODIES = {name: f"the latest about {name}".encode() for name in NAMES}
 EVIL = "\x1b]0;owned\x07\x1b[2J\x00\u202ereversed\r\n second line"

@@ -13,15 +13,14 @@ from onoff.plans.race import race_plan
 from onoff.plans.store import PlanStore
 from onoff.schemes.certificate import SHIFT, outer_certificate
 from oracles import random_chain
-from planfiles import EXCHANGED
+from planfiles import EXCHANGED, signed
 
 
-def damaged(data, change):
-    from onoff.plans.file import checksum
-
-    body = {key: value for key, value in data.items() if key != "checksum"}
-    change(body)
-    return json.dumps({**body, "checksum": checksum(body)})
+def damage(file, change):
+    """Change what a plan file says, and sign it anew."""
+    data = json.loads(file.read_text())
+    change(data)
+    file.write_bytes(signed(data))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ def damaged(data, change):
 def test_a_plan_that_says_what_no_plan_can_is_refused(tmp_path, change, words):
     file = tmp_path / "plan.json"
     plan(random_chain("dense", 4, 2), 1, "optimal").save(file)
-    file.write_text(damaged(json.loads(file.read_text()), change))
+    damage(file, change)
     with pytest.raises(PlanError, match=words):
         Plan.load(file)
 
@@ -60,7 +59,7 @@ def test_certificates_of_every_kind_are_kept_under_the_users_seal_and_else_not_b
     def forge(data):
         data["certificate"]["bound"] = made.cost * (1 + 1e-6)
 
-    file.write_text(damaged(json.loads(file.read_text()), forge))
+    damage(file, forge)
     assert Plan.load(file).certificate == outer_certificate(chain.posterior(lag))
 
 
@@ -70,9 +69,7 @@ def test_a_forged_bound_for_many_sources_does_not_stop_better_planning(tmp_path)
     store = PlanStore(chain, tmp_path)
     store.save(plan(chain, 1, "everything"))
     cuts = {"kind": "cuts", "bound": 24.0, "cuts": [[x] for x in range(24)], "weights": [2**SHIFT] * 24}
-    store.path(1).write_text(
-        damaged(json.loads(store.path(1).read_text()), lambda data: data.__setitem__("certificate", cuts))
-    )
+    damage(store.path(1), lambda data: data.update(certificate=cuts))
     outer = bounds(chain, 1).outer
     assert store.load(1).lower_bound == pytest.approx(outer, rel=1e-9)
     assert not is_final(store.load(1))

@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -28,6 +27,7 @@ from onoff.plans.race import RacePlan, race_plan
 from onoff.plans.store import PlanStore
 from oracles import random_chain
 from planfiles import wait
+from waiting import within
 
 
 @pytest.fixture
@@ -201,10 +201,8 @@ def test_the_background_is_nice_and_ends_in_time(tmp_path):
     with Planner(random_chain("dense", 80, 1), tmp_path, limit=1.0) as planner:
         assert planner.is_working
         status = Path(f"/proc/{planner._worker.pid}/stat")
-        deadline = time.monotonic() + 60
-        while status.read_text().rpartition(")")[2].split()[16] != str(min(19, os.nice(0) + 10)):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        nice = str(min(19, os.nice(0) + 10))
+        within(60, lambda: status.read_text().rpartition(")")[2].split()[16] == nice)
         assert planner._worker.wait(timeout=300) == -signal.SIGALRM
 
 

@@ -12,12 +12,11 @@ import pytest
 from onoff import Chain, Plan, Planner, plan
 from onoff.errors import PlanError
 from onoff.files import cache_directory
-from onoff.plans.file import checksum
 from onoff.plans.store import PlanStore
 from onoff.plans.table import TablePlan
 from onoff.schemes.law import Law
 from oracles import random_chain
-from planfiles import wait
+from planfiles import signed, wait
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +73,7 @@ def test_a_coarse_plan_is_refused_when_it_is_read(chain, honest, tmp_path, denom
         masses=[*share, denominator - sum(share)],
         denominator=denominator,
     )
-    del data["checksum"]
-    store.path(1).write_text(json.dumps({**data, "checksum": checksum(data)}))
+    store.path(1).write_bytes(signed(data))
     with pytest.raises(PlanError, match="it states a rounding of"):
         store.load(1)
     with Planner(chain, tmp_path / "plans") as found:
@@ -145,8 +143,7 @@ def test_a_law_under_the_seal_of_another_or_none_is_verified(chain, honest, tmp_
     data = json.loads(store.path(1).read_text())
     law = {"sets": wrong.sets, "masses": wrong.masses, "denominator": wrong.denominator}
     data |= law | ({} if seal is None else {"seal": seal})  # None: the seal of the honest plan is kept
-    del data["checksum"]
-    store.path(1).write_text(json.dumps({**data, "checksum": checksum(data)}))
+    store.path(1).write_bytes(signed(data))
     with pytest.raises(PlanError, match="not realisable"):
         store.load(1)
 

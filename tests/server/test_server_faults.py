@@ -14,10 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clikit import call
+from clikit import ONOFF, call
 from onoff.wire import QueryMessage, decode_answer
 from redisprocess import RedisProcess, needs_redis
-from serverprocess import ONOFF, ServerProcess, within
+from serverprocess import ServerProcess
+from waiting import within
 
 ALL = [0, 1, 2, 3]
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from clikit import ONOFF
 from onoff.server import limits
 from onoff.server.app import Application, Settings
 from onoff.server.limits import send_answer
@@ -27,7 +28,8 @@ from onoff.server.run import UNREAD_MILLISECONDS, reserve
 from onoff.server.store import open_store
 from onoff.wire import Catalogue, QueryMessage
 from ports import free_port
-from serverprocess import ONOFF, ServerProcess
+from serverprocess import ServerProcess
+from waiting import within
 
 IDLE, UNREAD, LONG = 3000, 200, 2**21
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -94,10 +96,7 @@ def unread(server, port, count, addresses=("127.0.0.1",)):
 
 def settled(server):
     """Wait until all queries have been seen and some time has passed."""
-    deadline = time.monotonic() + 60
-    while len(server.transcript()) < UNREAD:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    within(60, lambda: len(server.transcript()) >= UNREAD)
     time.sleep(1)
 
 

@@ -20,27 +20,11 @@ from onoff.server.store import streams
 from onoff.server.store.redis import RedisStreams
 from onoff.server.store.streams import FileStreams, open_streams
 from onoff.wire import MAX_STEP
-from redisprocess import RedisProcess, needs_redis
+from redisprocess import needs_redis
 from sampling import examples
 from serverprocess import ServerProcess
 
 ONE, OTHER = "1" * 32, "f" * 32
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory):
-    with RedisProcess(tmp_path_factory.mktemp("redis")) as process:
-        yield process
-
-
-@pytest.fixture(params=["file", pytest.param("redis", marks=needs_redis)])
-def target(request, tmp_path):
-    """The address of a store whose table of streams is empty."""
-    if request.param == "file":
-        return str(tmp_path / "messages.db")
-    process = request.getfixturevalue("redis")
-    process.clear()
-    return process.url
 
 
 def admitted(target, *asked):

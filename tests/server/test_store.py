@@ -6,7 +6,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -16,28 +16,10 @@ from clikit import call
 from onoff.errors import StoreError, StoreUnavailable
 from onoff.server.store import START, Changes, Message, Point, open_store
 from onoff.wire import Catalogue
-from redisprocess import RedisProcess, needs_redis
 from sampling import LONG
 
 CATALOGUE = Catalogue(("news", "sports", "science"), 64)
 OTHER = Catalogue(("news", "science", "sports"), 64)
-
-
-@pytest.fixture(scope="session")
-def shared_redis(tmp_path_factory):
-    with RedisProcess(tmp_path_factory.mktemp("redis")) as process:
-        yield process
-
-
-@pytest.fixture(params=["sqlite", pytest.param("redis", marks=needs_redis)])
-def target(request, tmp_path):
-    """Where a new, empty store is."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "messages.db")
-    else:
-        process = request.getfixturevalue("shared_redis")
-        process.clear()
-        yield process.url
 
 
 @pytest.fixture
@@ -100,13 +82,8 @@ def test_a_store_belongs_to_its_catalogue(opened):
 
 def test_rounds_of_several_publishers_are_all_counted(opened):
     stores = [opened() for _ in range(3)]
-    threads = [
-        threading.Thread(target=lambda store=store: [store.publish({0: b"x"}) for _ in range(10)]) for store in stores
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(lambda store: len([store.publish({0: b"x"}) for _ in range(10)]), stores)) == [10] * 3
     assert stores[0].changes().point.round == 30
 
 

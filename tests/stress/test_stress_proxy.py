@@ -9,19 +9,16 @@ again. Then the logs of both origins, merged, are read beside the journal.
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-import proxyforge
+from crashkit import Driver
 from onoff import Chain
 from onoff.client.status import snapshot
 from onoff.logs.journals import read_journal
@@ -29,6 +26,7 @@ from ports import free_port
 from proxykit import set_up
 from recordingserver import RecordingServer, reply
 from stresskit import portion, steps_of
+from waiting import within
 
 pytestmark = pytest.mark.stress
 NAMES = tuple("abcdef")
@@ -45,40 +43,18 @@ class Forge:
         made = set_up(directory / "proxy", urls, CHAIN, free_port())
         self.journal, self.port, self.errors = made.journal, made.port, directory / "errors.txt"
         self.words = ["proxy", "--directory", str(made.directory), "--delay", "0.002"]
-        with self.errors.open("w") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, proxyforge.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr,
-                text=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "XDG_CACHE_HOME": str(directory / "cache")},
-            )  # fmt: skip
+        self.driver = Driver(directory, "proxyforge.py", XDG_CACHE_HOME=str(directory / "cache"))
 
     def start(self):
-        self.process.stdin.write(json.dumps(self.words) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        assert answer, self.errors.read_text()[-5000:]
-        self.pid = int(answer)
+        self.pid = self.driver.tell(self.words)
 
     def wait_until_it_answers(self):
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=60).close()
-                return
-            except OSError:
-                assert time.monotonic() < deadline, self.errors.read_text()[-5000:]
-                time.sleep(0.01)
+        with socket.socket() as probe:
+            within(120, lambda: not probe.connect_ex(("127.0.0.1", self.port)), 0.01)
 
     def end(self, number):
         os.kill(self.pid, number)
-        deadline = time.monotonic() + 120
-        while Path(f"/proc/{self.pid}").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(60)
-        self.process.stdout.close()
+        within(120, lambda: not Path(f"/proc/{self.pid}").exists(), 0.001)
 
 
 class Program(threading.Thread):
@@ -201,17 +177,14 @@ def storm(one, two, urls, kills, rng, directory, campaign):
             campaign.count("kills while a step was pending, as far as a look before shows", pending)
             forge.start()
         before = snapshot(forge.journal).state.step if forge.journal.exists() else 0
-        deadline = time.monotonic() + 120
-        while not forge.journal.exists() or snapshot(forge.journal).state.step < before + 3:  # it goes on
-            assert time.monotonic() < deadline, forge.errors.read_text()[-5000:]
-            time.sleep(0.01)
+        within(120, lambda: forge.journal.exists() and snapshot(forge.journal).state.step >= before + 3)  # it goes on
     finally:
         stop.set()
         for program in programs:
             if program.is_alive():
                 program.join()
         forge.end(signal.SIGTERM)
-        forge.close()
+        forge.driver.__exit__()
     assert "Traceback" not in forge.errors.read_text(), forge.errors.read_text()[-5000:]
     assert not [wrong for program in programs for wrong in program.wrong]
     steps = read_journal(forge.journal)

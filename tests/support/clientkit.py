@@ -26,6 +26,7 @@ from onoff.client.transports.onoff import OnoffTransport
 from onoff.client.transports.web import HttpTransport
 from onoff.errors import OnoffError, SourceError
 from recordingserver import OnoffOrigin, Origin, RecordingServer, Reply, Request
+from waiting import until
 
 NAMES = ("news", "sports", "science", "weather", "culture")
 BODIES = {name: f"the latest about {name}".encode() for name in NAMES}
@@ -143,8 +144,7 @@ async def cut_off(world: World, client: Client, source: str) -> None:
     """Ask a server that says nothing, and give up when it has been asked: the request stays pending."""
     world.server.respond, before = lambda _: Reply([60.0]), len(world.server.requests)
     asking = asyncio.create_task(client.get(source))
-    while len(world.server.requests) == before:
-        await asyncio.sleep(0.002)
+    await until(lambda: len(world.server.requests) > before)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
 

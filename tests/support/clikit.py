@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import re
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import chdir, redirect_stderr, redirect_stdout
-from subprocess import CompletedProcess, Popen
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from subprocess import PIPE, CompletedProcess, Popen
 from unittest.mock import patch
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from onoff.apps.cli.app import app, main
+
+ONOFF = Path(sys.executable).with_name("onoff")
 
 
 def leaves(command: TyperGroup, before: str = "") -> Iterator[tuple[str, TyperCommand]]:
@@ -48,20 +52,21 @@ def call(*words, cwd=".", check=False, encoding="utf-8") -> CompletedProcess[str
     raise AssertionError("main() always ends by sys.exit")
 
 
-def interrupt(process: Popen[str], terminal: int, when: bytes) -> bytes:
-    """All that a process shows on a terminal that is sent Ctrl-C once that fits `when`."""
-    shown = b""
-    while not re.search(when, shown):
-        shown += os.read(terminal, 4096)
-    process.send_signal(signal.SIGINT)
-    return shown + rest_of(terminal)
-
-
-def rest_of(terminal: int) -> bytes:
-    """All that is still shown on a terminal, until nobody has its other end."""
-    shown = b""
-    while True:
+def interrupted(command: list[object], when: bytes, **environment: str) -> tuple[int, bytes, str]:
+    """A process that is sent Ctrl-C once what it shows fits `when`: its exit code, what it has shown and printed."""
+    terminal, end = pty.openpty()
+    environment, shown = {**os.environ, "TERM": "xterm", **environment}, b""
+    with Popen(command, stdout=PIPE, stderr=end, env=environment, text=True) as process:
+        os.close(end)
         try:
-            shown += os.read(terminal, 65536)
-        except OSError:
-            return shown
+            while not re.search(when, shown):
+                shown += os.read(terminal, 4096)
+            process.send_signal(signal.SIGINT)
+            with suppress(OSError):  # nobody has its other end any more
+                while True:
+                    shown += os.read(terminal, 65536)
+            printed = process.communicate(timeout=120)[0]
+        finally:
+            process.kill()
+            os.close(terminal)
+    return process.returncode, shown, printed

@@ -37,9 +37,9 @@ def planned(directory: Path) -> Path:
 class Driver:
     """The process that runs clients. What it and they say of errors is in the file `errors`."""
 
-    def __init__(self, directory: Path, **environment: str) -> None:
+    def __init__(self, directory: Path, script: str = "crashing_client.py", **environment: str) -> None:
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment}
-        command = [sys.executable, str(Path(__file__).with_name("crashing_client.py"))]
+        command = [sys.executable, str(Path(__file__).with_name(script))]
         self.errors = directory / "errors.txt"
         with self.errors.open("w") as stderr:
             self.process = subprocess.Popen(
@@ -54,13 +54,17 @@ class Driver:
         self.process.wait(timeout=120)
         self.process.stdout.close()
 
-    def run(self, order, deadly=0, codes=(0,)):
-        """One client process, killed before its action number `deadly`; whether it was, and its actions."""
-        self.process.stdin.write(json.dumps({**order, "deadly": deadly}) + "\n")
+    def tell(self, order):
+        """What the process answers."""
+        self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         assert answer, f"the driver has ended: {self.errors.read_text()[-5000:]}"
-        result = json.loads(answer)
+        return json.loads(answer)
+
+    def run(self, order, deadly=0, codes=(0,)):
+        """One client process, killed before its action number `deadly`; whether it was, and its actions."""
+        result = self.tell({**order, "deadly": deadly})
         assert result["killed"] or result["code"] in codes, self.errors.read_text()[-5000:]
         return result
 

@@ -13,8 +13,6 @@ import http.server
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -32,8 +30,7 @@ from onoff.client.feeds import Source
 from onoff.client.queue import LONGEST, RequestQueue
 from ports import free_port
 from recordingserver import Reply
-
-ONOFF = Path(sys.executable).with_name("onoff")
+from serverprocess import OnoffProcess
 
 
 @asynccontextmanager
@@ -91,7 +88,7 @@ def set_up(directory: Path, urls: Mapping[str, str], chain: Chain | None, port: 
     return made
 
 
-class ProxyProcess:
+class ProxyProcess(OnoffProcess):
     """`onoff proxy` on a free port, which stays the same when it is started again."""
 
     def __init__(
@@ -100,34 +97,16 @@ class ProxyProcess:
         made = set_up(directory / "proxy", urls, chain, free_port(), **more)
         self.directory, self.port, self.journal = directory, made.port, made.journal
         self.stderr_file = directory / "proxy.err"
-        self.command = [str(ONOFF), "proxy", "--directory", str(made.directory), "--delay", "0.01", *options]
+        self.words = ("proxy", "--directory", str(made.directory), "--delay", "0.01", *options)
         self.start()
 
     def start(self) -> None:
         """Start it (again). Returns when it answers."""
-        with self.stderr_file.open("a") as stderr:
-            self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=stderr, text=True)
-        line = self.process.stdout.readline()
-        assert line, f"the proxy ended: {self.stderr_file.read_text()}"
-        self.url = json.loads(line)["url"]
+        self.url = json.loads(self.run(*self.words, errors=self.stderr_file))["url"]
 
     def kill(self) -> None:
         """kill -9."""
         self.stop(signal.SIGKILL)
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """The exit code."""
-        self.process.send_signal(number)
-        code = self.process.wait(timeout=180)
-        self.process.stdout.close()
-        return code
-
-    def __enter__(self) -> ProxyProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.stop()
 
 
 class PlainOrigin:

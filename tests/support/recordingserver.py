@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from onoff.wire import Catalogue, Frame, Unchanged
+from waiting import within
 
 _STREAM = re.compile(rb'"stream":"([0-9a-f]{32})"')
 
@@ -108,10 +109,7 @@ class RecordingServer:
         return [[_STREAM.sub(numbered, raw) for raw in requests] for requests in self.connections]
 
     def wait_closed(self) -> None:
-        deadline = time.monotonic() + 120
-        while self._open:
-            assert time.monotonic() < deadline, "a client keeps its connection"
-            time.sleep(0.002)
+        within(120, lambda: not self._open, 0.002)  # or a client keeps its connection
 
     async def _serve(self) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()

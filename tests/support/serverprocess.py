@@ -14,21 +14,50 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Self
 
 import httpx
 
+from clikit import ONOFF
 from onoff.server.tokens import hash_line, new_token
 from onoff.wire import Catalogue, Frame, QueryMessage, decode_answer, encode_publication
 from ports import free_port
+from waiting import within
 
-ONOFF = Path(sys.executable).with_name("onoff")
+
+class OnoffProcess:
+    """A command that goes on until it is told to stop, in a process of its own. A subclass says how it ends."""
+
+    usual_end = signal.SIGTERM
+
+    def run(self, *words: str, errors: Path | None = None, **environment: str) -> str:
+        """Start it (again); the line that it prints when it answers."""
+        command, environment = [str(ONOFF), *words], {**os.environ, **environment}
+        with errors.open("a") if errors else nullcontext() as stderr:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
+        line = self.process.stdout.readline()
+        assert line, f"it ended: {errors and errors.read_text()}"
+        return line
+
+    def stop(self, number: signal.Signals | None = None) -> int:
+        """End it, unless it has ended; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number or self.usual_end)
+        code = self.process.wait(timeout=180)
+        self.process.stdout.close()
+        return code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
-class ServerProcess:
+class ServerProcess(OnoffProcess):
     """The server as its operators run it. `store` may be a redis:// URL; `options` are added to the command."""
 
     def __init__(
@@ -52,13 +81,8 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start it (again). Returns when it answers."""
-        command = [str(ONOFF), "serve", "--port", str(self.port), *self.options]
-        environment = {**os.environ, "ONOFF_PUBLISHERS": hash_line(self.token)}
-        with self.stderr_file.open("a") as stderr:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
-        line = self.process.stdout.readline()
-        assert line, f"the server ended: {self.stderr_file.read_text()}"
-        ready = json.loads(line)
+        words = ("serve", "--port", str(self.port), *self.options)
+        ready = json.loads(self.run(*words, errors=self.stderr_file, ONOFF_PUBLISHERS=hash_line(self.token)))
         assert ready["event"] == "ready"
         self.url = ready["url"]
         self.http = httpx.Client(base_url=self.url, timeout=180)
@@ -77,26 +101,12 @@ class ServerProcess:
     def kill(self) -> None:
         """kill -9, and wait until the workers have noticed."""
         workers = self.workers()
-        self._end(signal.SIGKILL)
+        self.stop(signal.SIGKILL)
         within(180, lambda: not any(_command_line(pid) for pid in workers))
 
-    def stop(self) -> int:
-        """SIGTERM; the exit code."""
-        return self._end(signal.SIGTERM)
-
-    def _end(self, number: signal.Signals) -> int:
+    def stop(self, number: signal.Signals | None = None) -> int:
         self.http.close()
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        code = self.process.wait(timeout=180)
-        self.process.stdout.close()
-        return code
-
-    def __enter__(self) -> ServerProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        return super().stop(number)
 
     @property
     def authorization(self) -> dict[str, str]:
@@ -126,14 +136,6 @@ class ServerProcess:
     def transcript(self) -> list[dict[str, object]]:
         lines = map(json.loads, self.transcript_file.read_text().splitlines())
         return [line for line in lines if "step" in line]  # all but the catalogue's
-
-
-def within(seconds: float, condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
 
 
 def _command_line(pid: int) -> str:
