@@ -148,7 +148,11 @@ class Spark:
                 self.session = builder.getOrCreate()
             except Exception as error:  # Java is missing, too old, or nobody answers: the launcher has many words
                 raise LogError(f"Spark does not start at {master} ({_brief(error)}): it needs Java 17") from None
-            self.session.read.parquet(str(reader.save("FROM log", "log"))).createOrReplaceTempView("log")
+            self.load(reader)
+
+    def load(self, reader: DuckDB) -> None:
+        """Copy the table `log`."""
+        self.session.read.parquet(str(reader.save("FROM log", "log"))).createOrReplaceTempView("log")
 
     def define(self, table: str, columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]) -> None:
         frame = self.session.createDataFrame(rows, ", ".join(map(" ".join, columns.items())))
