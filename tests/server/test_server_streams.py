@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from onoff.errors import StoreError, StoreUnavailable
 from onoff.server.store import streams
 from onoff.server.store.redis import RedisStreams
-from onoff.server.store.streams import FileStreams, open_streams
+from onoff.server.store.streams import LOOK_SECONDS, FileStreams, open_streams
 from onoff.wire import MAX_STEP
 from redisprocess import needs_redis
 from sampling import examples
@@ -158,6 +158,7 @@ def test_a_table_that_was_deleted_is_told_and_no_two_processes_use_two(tmp_path)
         assert await first.admit(ONE, 5, b"a")
         (tmp_path / "streams").unlink()
         later = FileStreams(str(tmp_path / "streams"))  # of a process in the place of one that died
+        await asyncio.sleep(1.1 * LOOK_SECONDS)
         with pytest.raises(StoreUnavailable, match="deleted or replaced"):
             await first.admit(ONE, 6, b"a")
         assert await later.admit(ONE, 6, b"b")

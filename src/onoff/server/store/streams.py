@@ -13,6 +13,7 @@ import fcntl
 import os
 import secrets
 import struct
+import time
 from hashlib import blake2b, sha256
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from onoff.errors import StoreError, StoreUnavailable
 from onoff.server.store import REDIS, check_same
 
 STREAMS = 100_000
+LOOK_SECONDS = 0.25  # between two looks whether the file was moved or deleted: one at each query costs 6 % of them
 
 _ENTRY = struct.Struct(">16sQQ32s")  # stream, step, number of the last use (0: a free place), SHA-256 of the query
 _KEY_BYTES = 16
@@ -62,7 +64,7 @@ class FileStreams:
     """
 
     def __init__(self, path: str) -> None:
-        self._path, end = path, _BUCKETS * _BUCKET.size
+        self._path, end, self._looked = path, _BUCKETS * _BUCKET.size, time.monotonic()
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -81,7 +83,7 @@ class FileStreams:
         key, digest = bytes.fromhex(stream), sha256(query).digest()
         bucket = int.from_bytes(blake2b(key, digest_size=4, key=self._key).digest()) % _BUCKETS
         start = bucket * _BUCKET.size
-        check_same(self._path, self._status)
+        self._check_same()
         try:
             # For other processes; in this one there is one thread, and nothing in between gives way.
             fcntl.lockf(self._file, fcntl.LOCK_EX, 1, bucket)
@@ -104,6 +106,12 @@ class FileStreams:
 
     def close(self) -> None:
         os.close(self._file)
+
+    def _check_same(self) -> None:
+        now = time.monotonic()
+        if now - self._looked > LOOK_SECONDS:
+            check_same(self._path, self._status)
+            self._looked = now
 
     def _unavailable(self, error: OSError) -> StoreUnavailable:
         return StoreUnavailable(f"{self._path}: {error.strerror}")
