@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import signal
 import subprocess
 import sys
 import zipfile
@@ -392,17 +393,19 @@ def test_the_command_writes_the_chain_and_prints_what_it_is_worth(tmp_path):
     assert Chain.load(tmp_path / "a.json") == Chain.load(tmp_path / "b.json")
 
 
-def test_ctrl_c_stops_a_query(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_stop_a_query(tmp_path, number):
     code = f"""
-import os, pathlib, signal, threading
+import os, pathlib, signal, sys, threading
 from contextlib import closing
 from onoff.logs.engines import DuckDB, explain_errors
 engine = DuckDB("1GB", pathlib.Path({str(tmp_path)!r}))
-threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+threading.Timer(0.5, os.kill, (os.getpid(), {number:d})).start()
+signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # as the command does in the background
 try:
     with closing(engine), explain_errors(pathlib.Path("log")):
         engine.rows("SELECT sum(sqrt(range)) FROM range(1000000000000)")
-except KeyboardInterrupt:
+except (KeyboardInterrupt, SystemExit):
     print("stopped")
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)

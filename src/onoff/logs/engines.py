@@ -189,8 +189,8 @@ def explain_errors(file: Path) -> Iterator[None]:
     except duckdb.OutOfMemoryException:
         raise LogError(f"{file}: counting needs more memory, or more room on the disk: raise --ram") from None
     except Exception as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):  # DuckDB makes a RuntimeError of Ctrl-C
-            raise KeyboardInterrupt from None
+        if isinstance(error.__cause__, (KeyboardInterrupt, SystemExit)):  # DuckDB makes a RuntimeError of signals
+            raise error.__cause__ from None
         if type(error).__module__.partition(".")[0] not in ("_duckdb", "duckdb", "pyspark", "py4j"):
             raise
         raise LogError(f"{file}: cannot be read ({_brief(error)})") from None
