@@ -31,7 +31,7 @@ CHROMIUM = shutil.which("chromium")
 ROW = (0.4, 0.4, 0.1, 0.05, 0.05)
 STRONG = Chain([[ROW[(y - x) % 5] for y in range(5)] for x in range(5)], NAMES)  # one or two sources come next
 LONG = "a-name-that-is-never-broken-" + "x" * 60
-FEEDS = ("health", "web & <b>more</b>", LONG, "..", "sports", "culture")
+FEEDS = ("health", "world & <b>more</b>", LONG, "..", "sports", "culture")
 FULL = [("news", ON), ("sports", ON), ("news", ON)]
 
 

@@ -95,7 +95,7 @@ def score(server: Chain, client: Chain, start: Floats, path: Path, views: Sequen
 
 
 def count_hits(belief: Floats, true: Path) -> float:
-    """Count how often the most likely value is the true one; among equals (up to rounding) shares count."""
+    """Count how often the most likely value is the true one. Of k values that are equally likely, each counts 1/k."""
     best = belief >= belief.max(axis=1, keepdims=True) * (1 - 1e-9)
     return float((best[np.arange(len(true)), true] / best.sum(axis=1)).sum())
 

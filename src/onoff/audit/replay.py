@@ -172,7 +172,7 @@ class _Draws:
             self._found.rounding += 0.0 if isinstance(off, Finding) else float(off)
 
     def _check_past(self, step: Step, line: LawLine, pasts: Pasts | None, chain: Recorded) -> Iterator[Finding]:
-        """Check a step of `past`, drawn from its law in the reader's context, if that is known."""
+        """Check a step of `past`: its law, and, if the reader's context is known, the draw."""
         context = None if self._origin is None else home(self._origin, line.place, line.joined)
         yield from self._check_line(step, line, context, self._check_readers(step, line, pasts))
         if step.request is None and self._sensitive:

@@ -185,7 +185,7 @@ def _check(
 
 
 def _states(chain: Chain, path: Units, linked: Mask) -> Units:
-    """Find the state before each request but the first. Where a sequence begins, nothing older counts."""
+    """Find the state before each request but the first. Requests of an earlier sequence do not enter a state."""
     states = path[:-1].copy()  # a state below n is one request alone
     for t in np.flatnonzero(linked[:-1] if chain.depth > 1 else []):
         states[t + 1] = chain.step[states[t], path[t + 1]]
