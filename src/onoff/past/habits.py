@@ -5,11 +5,10 @@ A chain becomes public when a query is drawn with it, so it may be made of publi
 1. `learning`: everything is asked for, and open requests are noted. After `requests_needed` of them the chain is
    `complete`, and the next step must be OFF, so that the chain is used before anything private is asked (`known`). A
    private request that comes earlier ends the learning: everything is asked for from then on (`all`).
-2. `known`: after as many OFF queries of one source in a row as the chain remembers, the reader's state is public. If
-   the next OFF query has one source, too, this is the request, and the transition to it is counted. No other
-   transition is: one from a set to a single source, or to a private request, would tell of what is hidden.
-3. After as many new transitions as `requests_needed`, the chain is fitted again, with the old one as its prior. The
-   last of them has made the reader's state public: there every belief is one state, whatever the chain was.
+2. `known`: where the last queries leave one candidate alone (`onoff.past.state`), the reader's state is public. If the
+   next OFF query has one source, this is the request, and the transition to it is counted. No other transition is: one
+   from a set to a single source, or to a private request, would tell of what is hidden.
+3. After as many new transitions as `requests_needed`, the chain is fitted again, with the old one as its prior.
 
 The fuse bets against the chain at the transitions that are counted. Let mu be the row P[z], and nu the law of an
 alternative. If the true row is within eps of mu in total variation, the mean of
@@ -35,7 +34,7 @@ import numpy as np
 from onoff.errors import PlanError
 from onoff.model.chain import Chain
 from onoff.model.misfit import FEW
-from onoff.past.state import PastState, StepLaw
+from onoff.past.state import PastState
 from onoff.types import Floats, Query, Units
 
 STAGES = ("learning", "complete", "known", "all")
@@ -55,15 +54,13 @@ def requests_needed(states: int) -> int:
 class Habits:
     """The chain, the stage of its making, and the transitions since.
 
-    `counts[z, x]` are the transitions since the chain was made. `run` has the last requests that the client has noted
-    (`learning`) or that queries of one source show, no more than the chain remembers. `wealth` is the capital of each
-    bet, as far as it was staked, after so many `bets`.
+    `counts[z, x]` are the transitions since the chain was made. `wealth` is the capital of each bet, as far as it was
+    staked, after so many `bets`.
     """
 
     chain: Chain
     stage: str
     counts: Units | None = None
-    run: tuple[int, ...] = ()
     wealth: tuple[float, ...] = (0.0, 0.0, 0.0)
     bets: int = 0
 
@@ -81,7 +78,6 @@ class Habits:
         counts = [[int(x), int(y), int(self.transitions[x, y])] for x, y in np.argwhere(self.transitions)]
         return {
             "stage": self.stage,
-            "run": list(self.run),
             "wealth": list(self.wealth),
             "bets": self.bets,
             "counts": counts,
@@ -97,25 +93,31 @@ class Habits:
             wealth = tuple(map(float, data["wealth"]))
             if data["stage"] not in STAGES or len(wealth) != len(cls.wealth) or counts.min() < 0:
                 raise ValueError("its parts do not fit together")
-            run = tuple(map(int, data["run"]))
-            return cls(chain, data["stage"], counts, run, wealth, int(data["bets"]))
+            return cls(chain, data["stage"], counts, wealth, int(data["bets"]))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise PlanError(f"the habits are damaged: {error}") from None
 
-    def after_learning(self, request: int, private: bool) -> Self:
-        """The habits after a step of the stages `learning` and `complete` that was asked ON (`private`) or OFF."""
-        if private:
-            return replace(self, stage="all", counts=None, run=())
-        if self.stage == "complete":
-            return self
-        after = self.count(request)
-        return replace(after.fit(), stage="complete", run=()) if after.has_enough else after
+    def after_learning(self, state: int | None, request: int, private: bool) -> Self:
+        """The habits after a request in a state, None if that is not known, while the stage is `learning` or `complete`.
 
-    def after_query(self, query: Query, private: bool) -> Self:
-        """The habits after a step with a known chain, made ON (`private`) or OFF: a function of the query alone."""
-        is_single = len(query) == 1 and not private
-        after = self.with_bets(query[0]).count(query[0]) if is_single else replace(self, run=())
-        after = replace(after, stage="known")
+        `private`: it was asked ON.
+        """
+        if private:
+            return replace(self, stage="all", counts=None)
+        if self.stage == "complete" or state is None:
+            return self
+        after = self.count(state, request)
+        return replace(after.fit(), stage="complete") if after.has_enough else after
+
+    def after_query(self, state: int | None, query: Query) -> Self:
+        """The habits after an OFF query, in the one state that could be the reader's; None if there were more.
+
+        It is a function of queries alone.
+        """
+        after = replace(self, stage="known")
+        if state is None or len(query) > 1:
+            return after
+        after = after.with_bet(state, query[0]).count(state, query[0])
         if after.blown:
             # Counts judge a chain that was stated once; what they make of it is not stated as exact.
             return after.fit() if self.chain.weight is None and after.has_enough else replace(after, stage="all")
@@ -135,31 +137,23 @@ class Habits:
         return max(0.0, learner / total, log(max(self.wealth) or 1.0) / self.bets) / log(2)
 
     @property
-    def state(self) -> int | None:
-        """The reader's state, if `run` decides it."""
-        return self.chain.known_state(self.run)
-
-    @property
     def has_enough(self) -> bool:
         """True if the counts suffice for a chain."""
         return bool(self.transitions.sum() >= requests_needed(len(self.chain.P)))
 
-    def with_bets(self, request: int) -> Self:
-        """Bet on a request, if the state before it is known."""
-        if self.state is None:
-            return self
+    def with_bet(self, state: int, request: int) -> Self:
+        """Bet on a request in a known state."""
         turn, rest = divmod(self.bets, self.chain.n)
         stake = 0.0 if rest else 1 / ((turn + 1) * (turn + 2))
-        factors = self.factors(self.state)[:, request]
+        factors = self.factors(state)[:, request]
         wealth = tuple(float((w + stake) * f) for w, f in zip(self.wealth, factors, strict=True))
         return replace(self, wealth=wealth, bets=self.bets + 1)
 
-    def count(self, request: int) -> Self:
-        """Add a request to `run`, and count the transition to it if the state before it is known."""
+    def count(self, state: int, request: int) -> Self:
+        """Count a transition."""
         counts = self.transitions.copy()
-        if self.state is not None:
-            counts[self.state, request] += 1
-        return replace(self, counts=counts, run=(*self.run, request)[-self.chain.depth :])
+        counts[state, request] += 1
+        return replace(self, counts=counts)
 
     def fit(self) -> Self:
         """Fit a chain to the counts alone: rows are pulled towards the shares of all requests.
@@ -240,55 +234,51 @@ def clip_factors(mu: Floats, nu: Floats, eps: float) -> Floats:
 
 @dataclass(frozen=True)
 class PublicState:
-    """All that is public between two steps of a client that keeps the promise `past` or `all`: habits, and rows.
+    """All that is public between two steps of a client that keeps the promise `past` or `all`.
 
-    Which law a query is drawn from, whether everything is asked for, and when the chain changes follow from it alone.
-    `rows` are those after the newest query; None until a request has counted as ON, and where no law is needed.
+    The law of a query, whether everything is asked for, and when the chain changes follow from it alone. `queries` are
+    the last ones, as many as the chain remembers, or fewer at the beginning.
     """
 
     habits: Habits
-    sensitive: tuple[int, ...] = ()
-    rows: PastState | None = None
+    sensitive: Query = ()
+    queries: tuple[Query, ...] = ()
 
     def asks_for_all(self, private: bool) -> bool:
         """True if the next step asks for everything. A private request always does."""
-        return private or self.rows is None or self.habits.stage not in ("complete", "known")
+        return private or self.habits.stage not in ("complete", "known")
 
-    def after_everything(self, request: int, private: bool, counts: bool) -> Self:
-        """Advance by a full-set step. `private`: it was asked ON; `counts`: it counts as ON."""
-        if self.habits.stage in ("learning", "complete"):
-            habits = self.habits.after_learning(request, private)
-        elif self.habits.stage == "known":
-            habits = self.habits.after_query(tuple(range(self.habits.chain.n)), private=True)
-        else:
-            habits = self.habits
-        rows = None
-        if counts and habits.stage in ("complete", "known"):
-            state = self.rows
-            rows = PastState.start(habits.chain, self.sensitive) if state is None else state.after_full_set()
-        return replace(self, habits=habits, rows=_with_chain(habits.chain, rows))
+    @property
+    def state(self) -> PastState:
+        """The state from which the next OFF query is drawn."""
+        return PastState(self.habits.chain, self.sensitive, self.queries)
 
-    def after(self, step: StepLaw, query: Query) -> Self:
+    def after_everything(self, reader: int | None, request: int, private: bool) -> Self:
+        """Advance by a full-set step of a reader in this state of the habits. `private`: it was asked ON."""
+        habits = self.habits
+        if habits.stage in ("learning", "complete"):
+            habits = habits.after_learning(reader, request, private)
+        return self._with_query(habits, tuple(range(habits.chain.n)))
+
+    def after(self, query: Query) -> Self:
         """Advance by an OFF step."""
-        assert self.rows is not None
-        rows = self.rows.advance(step, query)
-        if self.sensitive:  # no query shows an open request: nothing is counted
-            return replace(self, rows=rows)
-        habits = self.habits.after_query(query, private=False)
-        return replace(self, habits=habits, rows=None if habits.stage == "all" else _with_chain(habits.chain, rows))
+        states = self.state.candidates.states
+        only = states[0] if len(states) == 1 else None
+        # With sensitive sources no query shows an open request, and nothing is counted.
+        return self._with_query(self.habits if self.sensitive else self.habits.after_query(only, query), query)
+
+    def _with_query(self, habits: Habits, query: Query) -> Self:
+        return replace(self, habits=habits, queries=(*self.queries, query)[-habits.chain.depth :])
 
     def as_dict(self) -> dict[str, Any]:
-        """The state for a journal, exact to the bit, without the chain. Nothing in it is hidden from the server."""
-        rows = None if self.rows is None else self.rows.as_dict()
-        return {"habits": self.habits.as_dict(), "sensitive": list(self.sensitive), "rows": rows}
+        """The state for a journal, without the chain. Nothing in it is hidden from the server."""
+        queries = [list(query) for query in self.queries]
+        return {"habits": self.habits.as_dict(), "sensitive": list(self.sensitive), "queries": queries}
 
     @classmethod
     def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
-        """Read what `as_dict` wrote. Raises `PlanError` if it is for another chain or is damaged."""
-        rows = None if data["rows"] is None else PastState.from_dict(chain, data["rows"])
-        return cls(Habits.from_dict(chain, data["habits"]), tuple(data["sensitive"]), rows)
-
-
-def _with_chain(chain: Chain, rows: PastState | None) -> PastState | None:
-    """The rows of a chain that may have taken the place of another: every context is one state then, for any chain."""
-    return rows if rows is None or rows.chain is chain else replace(rows, chain=chain)
+        """Read what `as_dict` wrote. Raises `PlanError` if it is damaged."""
+        queries = tuple(map(tuple, data["queries"]))
+        if any(not query or list(query) != sorted({*query} & {*range(chain.n)}) for query in queries):
+            raise PlanError("the last queries are no sets of sources")
+        return cls(Habits.from_dict(chain, data["habits"]), tuple(data["sensitive"]), queries)

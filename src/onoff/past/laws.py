@@ -1,4 +1,4 @@
-"""The law of an OFF query of the promise `past`: a few rows, and an effort that is fixed beforehand.
+"""The law of an OFF query of the promise `past`: one law that dominates the row of every candidate.
 
 The effort depends on the rows alone, and random orders come from a generator of their own: the same rows give the same
 law. Combs are tried first, then peeling, then the search for the optimum. The first law near the lower bound is taken.
@@ -12,8 +12,8 @@ from math import inf
 
 import numpy as np
 
-from onoff.model.bounds import outer_bound
 from onoff.model.posterior import RowTable
+from onoff.schemes.certificate import Certificate, outer_certificate
 from onoff.schemes.comb import first_orders, mix_combs
 from onoff.schemes.flow import Repair, in_time
 from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantise
@@ -38,54 +38,54 @@ MORE_COMBS = 10, 10  # for many contexts, before a search, which takes long
 SAME = 1e-9  # a row that adds less to the peaks adds nothing
 
 
-def law_for(rows: RowTable, held: int, deadline: float = inf) -> tuple[Law, float]:
-    """A law that is realisable in every row, and a proved lower bound on the cost of all such laws.
+def law_for(rows: RowTable, deadline: float = inf) -> tuple[Law, Certificate]:
+    """A law that is realisable in every row, and the proof of a lower bound on the cost of all such laws.
 
-    The full set is last. Of its units n + `held` are not needed to realise any row: a client gives them to the requests
-    whose flow is less than their probability. A deadline changes no law: past it there is none, but a `TimeoutError`.
+    The full set is last. Of its units n are not needed to realise any row: an encoder gives them to the requests whose
+    flow is less than their probability. A deadline changes no law: past it there is none, but a `TimeoutError`.
     """
-    n, bound = rows.n, outer_bound(rows)
+    n, outer = rows.n, outer_certificate(rows)
     if n == 1:
-        return everything(1), 1.0
-    if rows.groups == 1:
-        return _realise(rows, np.eye(n, dtype=bool), rows.rows[0], held, deadline), bound
+        return everything(1), outer
     if rows.groups > MANY_CONTEXTS * n:
-        return _law_for_many(rows, bound, held, deadline)
+        return _law_for_many(rows, outer, deadline)
     best = everything(n)
-    for member, mass in _proposals(rows, bound, deadline):
-        best = min(best, _realise(rows, member, mass, held, deadline), key=Law.cost)
-        if best.cost() <= bound * (1 + NEAR):
-            return best, bound
-    if not _is_searchable(rows) or (n > FEW and best.cost() <= bound * (1 + ENOUGH)):
-        return best, bound
-    return _search(rows, rows, best, held, deadline)
+    for member, mass in _proposals(rows, outer.bound, deadline):
+        best = min(best, _realise(rows, member, mass, deadline), key=Law.cost)
+        if best.cost() <= outer.bound * (1 + NEAR):
+            return best, outer
+    if not _is_searchable(rows) or (n > FEW and best.cost() <= outer.bound * (1 + ENOUGH)):
+        return best, outer
+    return _search(rows, rows, best, deadline)
 
 
-def _law_for_many(rows: RowTable, bound: float, held: int, deadline: float) -> tuple[Law, float]:
+def _law_for_many(rows: RowTable, outer: Certificate, deadline: float) -> tuple[Law, Certificate]:
     """The same for many contexts, as habits with memory have them. All flows of a law take long, so few are tried."""
-    best, near = everything(rows.n), NEAR if rows.n <= FEW else ENOUGH_OF_MANY
+    best, proof = everything(rows.n), outer
+    near = NEAR if rows.n <= FEW else ENOUGH_OF_MANY
     extremes = _extremes(rows)
     peelable = _is_searchable(rows) and extremes.groups < rows.groups
 
-    def attempts() -> Iterator[tuple[Law, float]]:
-        """Laws and proved bounds, the quickest first."""
+    def attempts() -> Iterator[tuple[Law, Certificate]]:
+        """Laws and proofs, the quickest first."""
         if peelable and rows.n <= SEVERAL:
-            start = _realise(extremes, *_comb(extremes, *COMBS, deadline), held, deadline)
-            yield _search(rows, extremes, start, held, deadline)
-        for proposal in _proposals(rows, bound, deadline):
-            yield _realise(rows, *proposal, held, deadline), bound
+            start = _realise(extremes, *_comb(extremes, *COMBS, deadline), deadline)
+            yield _search(rows, extremes, start, deadline)
+        for proposal in _proposals(rows, outer.bound, deadline):
+            yield _realise(rows, *proposal, deadline), outer
         if peelable and rows.n > SEVERAL:
-            yield _search(rows, extremes, best, held, deadline)
+            yield _search(rows, extremes, best, deadline)
         if not peelable:
-            yield _realise(rows, *_comb(rows, *MORE_COMBS, deadline), held, deadline), bound
+            yield _realise(rows, *_comb(rows, *MORE_COMBS, deadline), deadline), outer
         if _is_searchable(rows):
-            yield _search(rows, rows, best, held, deadline)
+            yield _search(rows, rows, best, deadline)
 
     for law, proved in attempts():
-        best, bound = min(best, law, key=Law.cost), max(bound, proved)
-        if best.cost() <= bound * (1 + near):
+        best = min(best, law, key=Law.cost)
+        proof = max(proof, proved, key=lambda one: one.bound)
+        if best.cost() <= proof.bound * (1 + near):
             break
-    return best, bound
+    return best, proof
 
 
 def _is_searchable(rows: RowTable) -> bool:
@@ -93,7 +93,7 @@ def _is_searchable(rows: RowTable) -> bool:
     return rows.n <= MANY and rows.relative_error <= NEAR
 
 
-def _search(rows: RowTable, core: RowTable, start: Law, held: int, deadline: float) -> tuple[Law, float]:
+def _search(rows: RowTable, core: RowTable, start: Law, deadline: float) -> tuple[Law, Certificate]:
     """What a search for the optimum of some of the rows finds from a law of theirs, repaired for all; and a bound."""
     search = Search(core, NEAR if rows.n <= FEW else GAP if core is rows else ENOUGH, start)
     for _ in range(ROUNDS):
@@ -103,8 +103,8 @@ def _search(rows: RowTable, core: RowTable, start: Law, held: int, deadline: flo
         search.round(inf)
     found = search.best
     if found is not start or core is not rows:
-        found = _realise(rows, found.member, found.mass / found.total, held, deadline)
-    return found, search.certificate.bound
+        found = _realise(rows, found.member, found.mass / found.total, deadline)
+    return found, search.certificate
 
 
 def _proposals(rows: RowTable, bound: float, deadline: float) -> Iterator[tuple[Member, Floats]]:
@@ -130,7 +130,6 @@ def _proposals(rows: RowTable, bound: float, deadline: float) -> Iterator[tuple[
 def _extremes(rows: RowTable) -> RowTable:
     """A few rows that have the peaks of all rows: what lies between them usually needs no repair.
 
-    After a query R every row is a mixture of the rows of R in the chain. Only the corners count.
     """
     peaks = np.zeros(rows.n)
     chosen: list[int] = []
@@ -162,8 +161,8 @@ def _comb(rows: RowTable, least: int, most: int, deadline: float) -> tuple[Membe
     return np.concatenate([np.eye(rows.n, dtype=bool), member]), np.concatenate([common, left * mass])
 
 
-def _realise(rows: RowTable, member: Member, mass: Floats, held: int, deadline: float) -> Law:
+def _realise(rows: RowTable, member: Member, mass: Floats, deadline: float) -> Law:
     """The repaired law, with the units that are held out."""
-    repair = Repair(quantise(member, mass, DENOMINATOR - rows.n - held), deadline)
+    repair = Repair(quantise(member, mass, DENOMINATOR - rows.n), deadline)
     repair.fix_all(rows.rows)
-    return finish(rows, repair.law, held)
+    return finish(rows, repair.law, 0)

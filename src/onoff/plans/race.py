@@ -18,11 +18,10 @@ from onoff.model.bounds import outer_bound, sum_up
 from onoff.model.chain import Chain
 from onoff.model.posterior import Posterior, Support, Walks
 from onoff.plans.plan import NEAR, Plan
-from onoff.schemes.race import FINE, Race, exponentials, total_variation
+from onoff.schemes.clocks import fresh_clocks, given_request, rounding, to_integers
+from onoff.schemes.race import Race
 from onoff.types import Floats, Query, RandBelow
 
-GRID = 60  # binary digits of the clocks that the race looks at
-WEIGHT_BITS = 160  # to which posterior weights are taken as integers
 DRAWS = 300  # behind the estimate of the cost
 FIRST_DRAWS = 16  # behind a first estimate
 
@@ -68,20 +67,16 @@ class RacePlan(Plan):
     def rounding_at(self, lag: int) -> float:
         """Bound, per draw, the total variation between the law of the query in a context and a fixed law.
 
-        It is a sum of five parts. The clocks have nearly their law (`total_variation`). Rounding may carry a
-        clock across a point of the grid. A request may miss the winners because its lead vanished on the grid. The
-        posterior row has a relative error, and at a larger lag so do the weights of j. Contexts that are too
-        unlikely are skipped. The last part bounds the joint law of context and query; the others hold in every
-        context.
+        It is a sum of four parts. The clocks have nearly their law (`clocks.rounding`). The posterior row has a
+        relative error, and at a larger lag so do the weights of j. Contexts that are too unlikely are skipped. The last
+        part bounds the joint law of context and query; the others hold in every context.
         """
         lag = self.served_lag(lag)
         n = self.n
-        crossing = 3 * n * (2.0 ** (GRID - FINE) + 2.0**-FINE)
-        missed = n * 2.0**-GRID
         terms = products.summands(n)
         row = products.gamma((self.lag - 1) * terms) + 2.0**-52
         earlier = 0.0 if lag == self.lag else products.gamma(max(lag - 2, 0) * terms) + 2.0**-52
-        return sum_up(total_variation(n), crossing, missed, row, earlier, self._race.faint)
+        return sum_up(rounding(n), row, earlier, self._race.faint)
 
     def draw(
         self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
@@ -111,19 +106,12 @@ class RacePlan(Plan):
 
     def _clocks(self, request: int, last: int, next: int, randbelow: RandBelow) -> Floats:
         """Draw the clocks given the request; without a shift if the whole row underflows (a faint context)."""
-        fine = exponentials(self.n + 1, randbelow)
-        common = fine.pop()
-        weights = _integers(self._walk[last] * self.chain.P[:, next])
-        total = sum(weights)
-        if total:
-            fine[request] = 0
-            fine = [own + weight * common // total for own, weight in zip(fine, weights, strict=True)]
-        return on_grid(fine)
+        return given_request(self._walk[last] * self.chain.P[:, next], request, randbelow)
 
     def _earlier(self, request: int, last: int, lag: int, randbelow: RandBelow) -> int:
         """Draw where the reader may have been `self.lag` steps ago; the true place would leak."""
         ahead = self._walks.row(last, lag - self.lag) * self._walk[:, request]
-        weights = _integers(ahead)
+        weights = to_integers(ahead)
         if not sum(weights):  # all underflow: any source that the graph allows
             before = self._support(lag - self.lag).reached[last] & self._support(self.lag).reached[:, request]
             return int(np.flatnonzero(before)[0])
@@ -146,22 +134,8 @@ def race_plan(
     race = Race(chain.P, chain.power(lag))
     sizes: list[int] = []
     while len(sizes) < (draws if time.monotonic() < deadline else min(draws, FIRST_DRAWS)):
-        sizes.append(max(1, len(race.winners(on_grid(exponentials(chain.n, randbelow))))))
+        sizes.append(max(1, len(race.winners(fresh_clocks(chain.n, randbelow)))))
     mean, half = float(np.mean(sizes)), 1.96 * float(np.std(sizes, ddof=1)) / math.sqrt(len(sizes))
     bound = outer_bound(Posterior(chain, lag)) if bound is None else bound
     return RacePlan(chain, lag, mean, (max(mean - half, 1.0), mean + half), bound)
 
-
-def on_grid(fine: list[int]) -> Floats:
-    """Round clocks up to the grid, strictly: never zero."""
-    return np.array([float((clock >> (FINE - GRID)) + 1) for clock in fine])
-
-
-def _integers(weights: Floats) -> list[int]:
-    """Scale non-negative floats to integers, the largest of WEIGHT_BITS bits; all 0 if all are 0."""
-    top = float(weights.max())
-    if top == 0:
-        return [0] * len(weights)
-    shift = WEIGHT_BITS - math.frexp(top)[1]
-    # In two steps: 2^shift itself may not be a float.
-    return [int(w) for w in np.ldexp(np.ldexp(weights, shift // 2), shift - shift // 2)]

@@ -19,7 +19,7 @@ from onoff.model.posterior import Posterior, WalkedPosterior, Walks
 from onoff.plans.plan import Plan
 from onoff.schemes import tables
 from onoff.schemes.certificate import Certificate
-from onoff.schemes.encoder import Encoders, Entries, LawEncoder
+from onoff.schemes.encoder import Encoder, Entries, LawEncoder
 from onoff.schemes.law import DENOMINATOR, Drawn, Law
 from onoff.schemes.realise import SCREEN_FROM, misses_a_context
 from onoff.schemes.sinkhorn import screen_of, unsure
@@ -105,7 +105,7 @@ class TablePlan(Drawn, Plan):
 
     def entries(self, last: int, next: int, lag: int | None = None) -> Entries:
         """List the entries of `encoder` above 0, by request and set."""
-        return self._encoded(last, next, self.served_lag(lag)).entries(0)
+        return self._encoded(last, next, self.served_lag(lag)).entries
 
     def draw(
         self, request: int, last: int, next: int, lag: int | None = None, randbelow: RandBelow = secrets.randbelow
@@ -113,7 +113,7 @@ class TablePlan(Drawn, Plan):
         """Draw the query for `request` in the context (last, next), at the plan's lag or a larger one."""
         lag = self.served_lag(lag)
         self._posterior(lag).check(request, last, next)
-        return self.sets[self._encoded(last, next, lag).draw(0, request, randbelow)]
+        return self.sets[self._encoded(last, next, lag).draw(request, randbelow)]
 
     def vouch(self) -> None:
         """Note that every context was checked."""
@@ -168,14 +168,14 @@ class TablePlan(Drawn, Plan):
         return LawEncoder(self.law)
 
     @cached_property
-    def _encoded(self) -> Callable[[int, int, int], Encoders]:
+    def _encoded(self) -> Callable[[int, int, int], Encoder]:
         """`_encode`, which remembers the newest context: a client draws from it and then notes its digest."""
         return lru_cache(maxsize=1)(self._encode)
 
-    def _encode(self, last: int, next: int, lag: int) -> Encoders:
+    def _encode(self, last: int, next: int, lag: int) -> Encoder:
         """Encode a context. `PlanError` if the rows are off by more than `rounding_at` allows."""
         posterior = self._posterior(lag)
-        possible, row = posterior.possible(last, next)[None], posterior.row(last, next)[None]
+        possible, row = posterior.possible(last, next), posterior.row(last, next)
         found = self._law_encoder.encode(row, possible)
         if found.off_by(row) > (4 * self.n + 1) / self.denominator + self._mixing(lag):
             raise PlanError(

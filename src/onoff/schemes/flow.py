@@ -163,7 +163,7 @@ class Repair:
             return False
         missing = supplies(row, self.law.total) - self._network.units_sent()
         spare = self.law.mass - self._network.units_received()
-        sources, sets, units = _pair(missing, spare)
+        sources, sets, units = pair_up(missing, spare)
         larger = self.law.member[sets]
         larger[np.arange(len(sets)), sources] = True
         left = self.law.mass.copy()
@@ -185,12 +185,14 @@ class Repair:
             self.fix(rows[i])
 
 
-def _pair(missing: Units, spare: Units) -> tuple[Units, Units, Units]:
-    """Pair sources and sets, with units for each pair: all that is missing goes into spare mass.
+def pair_up(missing: Units, spare: Units) -> tuple[Units, Units, Units]:
+    """Pair sources and sets (or other sources), with units for each pair: all that is missing goes into spare mass.
 
-    Sources and sets are laid side by side, largest first; pairs are overlaps, so there are few.
+    Both are laid side by side, largest first; pairs are overlaps, so there are few.
     """
     sources, sets = np.flatnonzero(missing > 0), np.flatnonzero(spare > 0)
+    if not len(sources):
+        return sources, sets[:0], missing[:0]
     sources, sets = sources[np.argsort(-missing[sources])], sets[np.argsort(-spare[sets])]
     source_ends, set_ends = np.cumsum(missing[sources]), np.cumsum(spare[sets])
     ends = np.union1d(source_ends, set_ends[set_ends < source_ends[-1]])

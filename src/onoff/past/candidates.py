@@ -1,0 +1,65 @@
+"""The candidates of a step: the states that may be the reader's, and the rows of the chain that a law must serve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from onoff.errors import ContextError, PlanError
+from onoff.model.chain import Chain
+from onoff.model.powers import gamma
+from onoff.types import Floats, Mask, Query, is_whole
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The states of a chain that may be the reader's, and the sources that every query holds: all that decides a law.
+
+    All of it is public.
+    """
+
+    chain: Chain
+    hidden: Query
+    states: Query
+
+    @cached_property
+    def open_sources(self) -> Mask:
+        """N: the sources that are not hidden."""
+        mask = np.ones(self.chain.n, dtype=bool)
+        mask[list(self.hidden)] = False
+        return mask
+
+    @cached_property
+    def live(self) -> Query:
+        """The states with a row: those in which an open request is possible."""
+        if not self.hidden:
+            return self.states
+        return tuple(z for z in self.states if self.chain.P[z, self.open_sources].any())
+
+    def rows(self, states: Query) -> Floats:
+        """r_z for some live states, over the open sources."""
+        weights = self.chain.P[list(states)]
+        if self.hidden:
+            weights = weights[:, self.open_sources]
+        found: Floats = weights / weights.sum(axis=1, keepdims=True)
+        return found
+
+    @property
+    def relative_error(self) -> float:
+        """A bound on |computed - exact| / exact of every entry of `rows`."""
+        return gamma(self.chain.n + 2)
+
+    def check(self, request: int, state: int) -> None:
+        """Raise `ContextError` unless a reader in this state can make the request, by the chain."""
+        if state not in self.states:
+            raise PlanError(f"the reader's state {state!r} is none that the last queries allow")
+        known = is_whole(request) and request < self.chain.n
+        if not (known and self.chain.P[state, request]):
+            name = self.chain.names[request] if known else request
+            raise ContextError(
+                f"the request {name!r} is impossible now: the chain never gets there from what was asked before; "
+                "smooth the chain if it can happen",
+                request=request,
+            )
