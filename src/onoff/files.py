@@ -24,7 +24,7 @@ from onoff.text import LONG, plain
 if TYPE_CHECKING:
     import sqlite3
 
-JOURNAL_VERSION = "11"
+JOURNAL_VERSION = "12"
 BLOCK = 1 << 16
 ADVICE = {
     errno.ENOSPC: "make room and try again",

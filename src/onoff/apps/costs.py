@@ -30,14 +30,15 @@ from onoff.model.requests import start_law
 from onoff.past import PastState
 from onoff.plans.plan import plan
 from onoff.schemes import AUTO, SCHEMES, list_names
-from onoff.types import Bar, Floats, is_number, quiet
+from onoff.types import Bar, Floats, Query, is_number, quiet
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
-    from onoff.past import StepLaw
+    from onoff.past import RaceStep, StepLaw
     from onoff.schemes.law import Law
 
 PROMISES = ("past", "both")
+RACES = 100  # behind the cost of a first step that is a race
 TOO_LONG = "the time is up before the law of the first OFF request is known: give more with --time-limit"
 
 
@@ -184,7 +185,7 @@ def _tasks(
         for name, chain in chains.items():
             if "past" in promises and lag == 1:
                 asked = Cost(name, chain.n, "past", None, 1)
-                first = asked, chain, sensitive, sizes[name], effort.time_limit, max(lags) > 1
+                first = asked, chain, sensitive, sizes[name], effort.time_limit, effort.seed
                 tasks.append((asked, _first_cost, first))
             for scheme in schemes if "both" in promises else ():
                 asked = Cost(name, chain.n, "both", scheme, lag)
@@ -217,21 +218,38 @@ def _plan_cost(asked: Cost, chain: Chain, sizes: Floats | None, effort: Effort) 
 
 
 def _first_cost(
-    asked: Cost, chain: Chain, sensitive: tuple[int | str, ...], sizes: Floats | None, time_limit: float, drawn: bool
+    asked: Cost, chain: Chain, sensitive: tuple[int | str, ...], sizes: Floats | None, time_limit: float, seed: int
 ) -> Cost:
-    """Compute the exact cost of the first OFF step after ON. If streams need it, too, it is `drawn` from."""
-    step = _first_step(chain, sensitive, time_limit, drawn)
+    """Compute the cost of the first OFF step after ON: exactly, or from races where it is one."""
+    step = _first_step(chain, sensitive, time_limit)
     if step is None:
         return replace(asked, error=TOO_LONG)
-    return _with_bytes(replace(asked, messages=step.cost, lower_bound=step.lower_bound), members(step.law), sizes)
+    if step.law is not None:
+        exact = replace(asked, messages=step.cost, lower_bound=step.lower_bound)
+        return _with_bytes(exact, members(step.law), sizes)
+    rng = Random(seed)
+    races = np.array([step.race(rng.randrange) for _ in range(RACES)], dtype=np.float64)
+    return _with_bytes(_sampled(asked, races.sum(axis=1), step.lower_bound), races.mean(axis=0), sizes)
+
+
+def _sampled(asked: Cost, messages: Floats, bound: float) -> Cost:
+    """A mean of sampled costs with its margin, never stated below the bound."""
+    return replace(asked, messages=max(float(messages.mean()), bound), margin=margin(messages), lower_bound=bound)
 
 
 @lru_cache(maxsize=2)
-def _first_step(chain: Chain, sensitive: tuple[int | str, ...], time_limit: float, drawn: bool) -> StepLaw | None:
+def _first_step(chain: Chain, sensitive: tuple[int | str, ...], time_limit: float) -> StepLaw | RaceStep | None:
     """Prepare the first OFF step after ON, once in each process; None if time runs out."""
     with suppress(TimeoutError):
-        return PastState.start(chain, sensitive).prepare(time.monotonic() + time_limit, drawn)
+        return PastState.start(chain, sensitive).prepare(time.monotonic() + time_limit)
     return None
+
+
+def as_law(query: Query, n: int) -> Law:
+    """The law of a race's step, as far as one draw tells."""
+    from onoff.schemes.law import DENOMINATOR, Law
+
+    return Law.of_sets([query], [DENOMINATOR], n)
 
 
 def members(law: Law) -> Floats:
@@ -243,25 +261,23 @@ def members(law: Law) -> Floats:
 def simulate(chain: Chain, sensitive: Sequence[int | str], steps: int, seed: str, time_limit: float = np.inf) -> Stream:
     """Simulate a stream of OFF requests after ON. It ends early when its time is up."""
     deadline = time.monotonic() + time_limit
-    rng, step = Random(seed), _first_step(chain, tuple(sensitive), time_limit, True)
+    rng, step = Random(seed), _first_step(chain, tuple(sensitive), time_limit)
     if step is None:
         return Stream(np.zeros((0, chain.n)), np.zeros(0))
-    state = step.state
+    state = PastState.start(chain, sensitive)
     now = rng.choices(range(chain.n), start_law(chain).tolist())[0]  # a state below n is one request alone
     for _ in range(chain.depth - 1):
         now = int(chain.step[now, _next(chain, now, rng)])
-    context = state.context(now, None, private=True)
     expected, bounds = [], []
     while True:
         request = _next(chain, now, rng)
-        query = step.draw(request, context, rng.randrange)
-        expected.append(members(step.law))
+        query = step.draw(request, now, rng.randrange)
+        expected.append(members(as_law(query, chain.n) if step.law is None else step.law))
         bounds.append(step.lower_bound)
         if len(bounds) == steps:
             return Stream(np.array(expected), np.array(bounds))
-        state = state.advance(step, query)
+        state = state.after(query)
         now = int(chain.step[now, request])
-        context = state.context(now, context, private=False)
         try:
             step = state.prepare(deadline)
         except TimeoutError:
@@ -287,8 +303,8 @@ def _means(asked: Cost, lags: Sequence[int], streams: Sequence[Stream], sizes: F
         expected = np.array([stream.expected[lag - 1] for stream in reached])
         messages = expected.sum(axis=1)
         bound = float(np.mean([stream.bounds[lag - 1] for stream in reached]))
-        found = replace(asked, lag=lag, messages=float(messages.mean()), lower_bound=bound)
-        yield _with_bytes(replace(found, margin=margin(messages)), expected.mean(axis=0), sizes)
+        found = _sampled(replace(asked, lag=lag), messages, bound)
+        yield _with_bytes(found, expected.mean(axis=0), sizes)
 
 
 def margin(values: Floats) -> float:

@@ -27,7 +27,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, sum TEXT NOT NULL)
 CREATE TABLE steps (
     step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
     plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER, next INTEGER, cost REAL NOT NULL, numbers TEXT, law TEXT,
-    attempts INTEGER NOT NULL, ended REAL, bytes INTEGER, received TEXT, cache INTEGER, pad TEXT NOT NULL,
+    maker TEXT, attempts INTEGER NOT NULL, ended REAL, bytes INTEGER, received TEXT, cache INTEGER, pad TEXT NOT NULL,
     sum TEXT NOT NULL
 ) STRICT;
 CREATE TABLE chains (step INTEGER PRIMARY KEY, weight TEXT, states TEXT NOT NULL, matrix TEXT NOT NULL,
@@ -57,9 +57,9 @@ class Step:
 
     `attempts` counts sendings, each before it leaves: a client that was killed may have counted one too many. `ended`
     is when the answer was on disk, in seconds since 1970. `request`, `next` and `numbers` are None if erased. For
-    auditors there are the `numbers` and the `law` of the draw (`onoff.client.laws`); `received`, [source, version,
-    bytes] of each whole member in the order of the answer, and the status of a failure; and `cache`, the limit in
-    bytes at that time.
+    auditors there are the `numbers`, the `law` of the draw and its `maker` (`onoff.client.laws`); `received`, [source,
+    version, bytes] of each whole member in the order of the answer, and the status of a failure; and `cache`, the limit
+    in bytes at that time.
     """
 
     step: int
@@ -73,6 +73,7 @@ class Step:
     cost: float
     numbers: str | None = None
     law: str | None = None
+    maker: str | None = None
     attempts: int = 1
     ended: float | None = None
     bytes: int | None = None

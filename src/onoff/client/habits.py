@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from onoff.client.disk import DamagedError, explain_errors
-from onoff.client.protocol import State
+from onoff.client.disk import explain_errors
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
 from onoff.past import Habits, PublicState
@@ -29,7 +28,8 @@ class HabitsStatus:
 
     The `stage` is one of these:
 
-    - "learning": every query asks for everything. The client has `noted` as many open requests, of the `needed` ones.
+    - "learning": every query asks for everything. The client has `noted` as many transitions, from one open
+    request to the next, of the `needed` ones.
     - "complete": the chain is complete. The next request must be OFF: a chain is used before anything private.
     - "known": queries are drawn with the chain.
     - "all": every query asks for everything, to the end. If `blown`, requests do not follow the chain: another model
@@ -44,15 +44,14 @@ class HabitsStatus:
 
     @classmethod
     def of(cls, habits: Habits) -> HabitsStatus:
-        seen = int(habits.transitions.sum())
-        noted = seen + len(habits.run) if habits.stage == "learning" else 0
-        return cls(habits.stage, noted, requests_needed(len(habits.chain.P)) + 1, habits.blown, habits.bits)
+        noted = int(habits.transitions.sum()) if habits.stage == "learning" else 0
+        return cls(habits.stage, noted, requests_needed(len(habits.chain.P)), habits.blown, habits.bits)
 
     @property
     def brief(self) -> str:
         """The stage for a header, with its progress or the reason why it will stay."""
         if self.stage == "learning":
-            return f"learning; {self.noted} of {self.needed} open requests are noted; stay OFF"
+            return f"learning; {self.noted} of {self.needed} transitions are noted; stay OFF"
         if self.stage == "complete":
             return "complete; make the next request OFF"
         why = f"; requests do not follow the chain ({self.bits:.1f} bits a request)" if self.blown else ""
@@ -68,7 +67,7 @@ class HabitsStatus:
         match self.stage:
             case "learning":
                 return (
-                    f"learning: {self.noted} open requests of {self.needed} are noted, and everything is asked for. "
+                    f"learning: {self.noted} transitions of {self.needed} are noted, and everything is asked for. "
                     "Stay OFF until they are complete: a private request before that ends the learning, and then "
                     "everything is asked for to the end"
                 )
@@ -133,20 +132,15 @@ def chain_of_row(row: Mapping[str, Any], names: Sequence[str]) -> Chain:
 
 def new_state(stage: str, sensitive: Sequence[int]) -> dict[str, Any]:
     """What a new journal keeps of habits at this stage."""
-    habits = {"stage": stage, "run": [], "wealth": list(Habits.wealth), "bets": 0, "counts": []}
-    return {"habits": habits, "sensitive": list(sensitive), "rows": None}
+    habits = {"stage": stage, "wealth": list(Habits.wealth), "bets": 0, "counts": []}
+    return {"habits": habits, "sensitive": list(sensitive), "queries": []}
 
 
-def read_public(
-    path: Path, chain: Chain, state: State, kept: Mapping[str, Any], newest: Mapping[str, Any] | None
-) -> PublicState:
+def read_public(path: Path, chain: Chain, kept: Mapping[str, Any], newest: Mapping[str, Any] | None) -> PublicState:
     """The public state that the journal at `path` has `kept`, for its `newest` chain or the one it was made with.
 
     One that no client writes is damage.
     """
     with explain_errors(path):
         known = chain if newest is None else chain_of_row(newest, chain.names)
-        found = PublicState.from_dict(known, dict(kept))
-        if (found.rows is None) != (state.context is None):
-            raise DamagedError("its rows do not fit its state")
-        return found
+        return PublicState.from_dict(known, dict(kept))

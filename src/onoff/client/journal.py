@@ -41,6 +41,7 @@ from onoff.client.disk import (
 )
 from onoff.client.habits import chain_row, forgotten_row, new_state, read_public, unknown_habits
 from onoff.client.laws import numbers_text
+from onoff.client.lawstore import laws_beside
 from onoff.client.memory import Memory, parse_keep
 from onoff.client.message import failure_end
 from onoff.client.protocol import Begun, State
@@ -81,9 +82,9 @@ class Journal:
         names: Sequence[str] = (),
         depth: int = 1,
     ) -> None:
-        """`first_ever` says that this reader never asked this server: then `depth` ON requests are enough.
+        """A new journal owes `depth` full sets, which show the reader's state of a chain of that `depth`.
 
-        They show the reader's state of a chain of that `depth`, whatever came before. Otherwise one more is needed.
+        For the promise `both` one more is due, unless `first_ever` says that this reader never asked this server.
 
         `promise` and `sensitive`, if given, must be those of the journal. A new journal is for "both" by default, and
         has no chain if it gets the `names` of the sources. Members of answers are cached in at most `cache` bytes; a
@@ -128,14 +129,14 @@ class Journal:
         pending = replace(begun.pending, held=cache.versions(self._members, begun.pending.query))
         return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
 
-    def begin(self, begun: Begun, cost: float, law: str | None = None) -> None:
+    def begin(self, begun: Begun, cost: float, law: str | None = None, maker: str | None = None) -> None:
         """Put a drawn query on disk, before it is sent, with its random numbers and the public state after it.
 
-        `cost` is the law's expected number of messages, `law` the law's digest.
+        `cost` is the law's expected number of messages, `law` its digest, and `maker` who made it (`laws.maker`).
         """
         drawn, public = begun.pending, begun.public
         about = (drawn.private, drawn.asked_private, drawn.lag, drawn.plan, drawn.query, drawn.request, drawn.next)
-        step = Step(begun.state.step, *about, float(cost), numbers_text(begun.numbers), law)
+        step = Step(begun.state.step, *about, float(cost), numbers_text(begun.numbers), law, maker)
         changes = {} if public is None else {"public": json.dumps(public.as_dict())}
         chain = None if public is None else self._new_chain(public.habits, 0 if step.step == 0 else step.step + 1)
         try:
@@ -155,12 +156,12 @@ class Journal:
 
     def public_state(self, chain: Chain) -> PublicState:
         """The public state after the newest query. `chain` is that of the journal."""
-        return read_public(self.path, chain, self.state, json.loads(self._meta["public"]), self._newest_chain)
+        return read_public(self.path, chain, json.loads(self._meta["public"]), self._newest_chain)
 
     def relearn(self, chain: Chain) -> None:
         """Forget the habits, and begin to learn them from the next request on."""
         public = PublicState(Habits(unknown_habits(chain.names), "learning"))
-        state = replace(self.state, reader=None, context=None)
+        state = replace(self.state, reader=None)
         row = forgotten_row(state.step + (state.pending is not None))
         with self._transaction(state, {"public": json.dumps(public.as_dict())}) as database:
             write_row(database, "chains", row)
@@ -249,6 +250,7 @@ class Journal:
                     for step in steps:
                         write_row(database, "steps", replace(step, request=None, next=None, numbers=None).row)
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # its log has them still
+                laws_beside(self.path).unlink(missing_ok=True)
 
     @property
     def notes(self) -> str:
@@ -359,7 +361,7 @@ class Journal:
         stage = "all" if promise == "all" else "learning" if names else "known"
         assert self._guard is not None
         start, _ = self._guard.read_seal()  # a journal was here before: count on, so that it stays refused
-        state = State(unsettled=depth - 1 if first_ever and start == 0 else depth)
+        state = State(owed=2 if promise == "both" and not (first_ever and start == 0) else depth)
         unfinished = self.path.with_name(self.path.name + ".new")
         # What processes that were killed have left, here or beside a journal that was moved away: SQLite would take the
         # log of another database for ours.
@@ -391,6 +393,6 @@ class Journal:
 def _state_text(state: State) -> str:
     """The state as JSON, equally long whichever sources it names: blanks make up for their digits."""
     pending = state.pending
-    named = [state.last, state.reader, state.announced, state.context]
+    named = [state.last, state.reader, state.announced]
     named += [] if pending is None else [pending.request, pending.next]
     return json.dumps(state.as_dict()) + " " * sum(8 - len(json.dumps(source)) for source in named)

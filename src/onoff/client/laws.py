@@ -1,28 +1,28 @@
-"""The auditor's evidence of a draw: its random numbers and the digest of its law in the journal, and the record of
-laws.
+"""The auditor's evidence of a draw: its random numbers, the digest of its law and who made it, in the journal; and the
+record of laws.
 
-A digest is the hex SHA-256 of these numbers as 64-bit integers, the low byte first: how many sets there are; for each
-set its length and its members; the masses; then for every context, ascending, its number, how many entries its encoder
-has, and these entries sorted by request and set: all requests, all positions of sets, all units.
+A digest is the hex SHA-256 of these numbers as 64-bit integers, the low byte first: how many sets there are, the length
+of each, the members of all, and the masses. A table of the promise `both` adds the context (last, next) of its step, as
+the number last * n + next, how many entries the encoder there has, and these entries sorted by request and set: all
+requests, all positions of sets, all units. With the promise `past` a law and a row of the chain decide an encoder.
 
-The promise `past` has one digest for all contexts of a step, which is public. A table of the promise `both` has one for
-the context (last, next) alone, with the number last * n + next.
+The record (`--record FILE`) has every law of the promise `past` with the encoders of all states that may be the
+reader's, noted before the first step that is drawn from it: one JSON object a line, without any secret (no request, no
+state, no query).
 
-The record (`--record FILE`) has the law and the encoders of every OFF step of the promise `past`, noted before the step
-is begun: one JSON object a line, without any secret (no request, no context, no query).
+    {"format": "onoff-law", "version": 4, "stream": hex, "law": {...}}
 
-    {"format": "onoff-law", "version": 3, "stream": hex, "step": t, "place": [...], "joined": [...], "law": {...}}
-
-`place` and `joined` are those of the state in which the step was prepared (`onoff.past.PastState`), and `law` is
-`StepLaw.as_dict`. A step that was recorded but not begun, because the client was killed, is recorded again: the last
-line of a step counts.
+`law` is `StepLaw.as_dict`. Steps find their law by its digest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import platform
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,30 +30,19 @@ import numpy as np
 
 from onoff.errors import OnoffError
 from onoff.files import append_line, error_sentence
-from onoff.types import Query, Units
+from onoff.model.powers import blas_pools
 
 if TYPE_CHECKING:
     from onoff.past import StepLaw
     from onoff.plans.plan import Plan
-
-Entries = tuple[int, Units, Units, Units]  # a context with the requests, the positions of sets and the units
-
+    from onoff.schemes.law import Law
 
 HEAD = b'{"format": "onoff-law", '  # how every line of a record begins
 
 
-def law_line(stream: str, number: int, step: StepLaw) -> bytes:
-    """The line of a prepared step."""
-    state = step.state
-    line = {
-        "format": "onoff-law",
-        "version": 3,
-        "stream": stream,
-        "step": number,
-        "place": list(state.place),
-        "joined": list(state.joined),
-        "law": step.as_dict(),
-    }
+def law_line(stream: str, step: StepLaw) -> bytes:
+    """The line of a law."""
+    line = {"format": "onoff-law", "version": 4, "stream": stream, "law": step.as_dict()}
     return json.dumps(line).encode() + b"\n"
 
 
@@ -66,9 +55,17 @@ def record(file: Path, line: bytes) -> None:
         raise OnoffError(f"the law of a step cannot be recorded, and nothing was asked: {why}") from None
 
 
-def step_digest(step: StepLaw) -> str:
-    """The digest of a prepared step of the promise `past`: its law and the encoders of all contexts."""
-    return _digest(_hash_law(step.sets, step.masses), ((context, *step.entries(context)) for context in step.contexts))
+@cache
+def maker() -> str:
+    """Who makes laws here: the versions and the processor that decide their last digits, as a short hash."""
+    pools = sorted(str(pool.get("architecture")) for pool in blas_pools())
+    versions = [version(name) for name in ("onoff-privacy", "numpy", "scipy", "ortools")]
+    return hashlib.sha256(json.dumps([versions, platform.machine(), pools]).encode()).hexdigest()[:16]
+
+
+def law_digest(law: Law) -> str:
+    """The digest of a law."""
+    return str(_hash_law(law).hexdigest())
 
 
 class PlanDigests:
@@ -82,9 +79,13 @@ class PlanDigests:
         if plan.kind != "table":
             return None
         if plan is not self._plan:
-            self._plan, self._law = plan, _hash_law(plan.law.sets, plan.law.masses)
+            self._plan, self._law = plan, _hash_law(plan.law)
         entries = plan.entries(last, next, lag)  # type: ignore[attr-defined]
-        return _digest(self._law.copy(), [(last * plan.n + next, *entries)])
+        requests, sets, units = entries
+        digest = self._law.copy()
+        head = [last * plan.n + next, len(units)]
+        digest.update(np.concatenate([head, requests, sets, units], dtype="<i8").data)
+        return str(digest.hexdigest())
 
 
 def numbers_text(numbers: Sequence[tuple[int, int]]) -> str:
@@ -107,15 +108,8 @@ def _pair(pair: tuple[int, int]) -> str:
     return f'["0x{bound:x}", "0x{number:x}"]'.ljust(len('["0x", "0x"]') + 2 * 65)
 
 
-def _hash_law(sets: Sequence[Query], masses: Sequence[int]) -> Any:
-    """Begin the hash of a law; add contexts to it."""
-    flat = [len(sets)]
-    for query in sets:
-        flat += [len(query), *query]
-    return hashlib.sha256(np.array([*flat, *masses], dtype="<i8").data)
-
-
-def _digest(law: Any, contexts: Iterable[Entries]) -> str:
-    for number, *parts in contexts:
-        law.update(np.concatenate([[number, len(parts[0])], *parts], dtype="<i8").data)
-    return str(law.hexdigest())
+def _hash_law(law: Law) -> Any:
+    """Begin a hash with a law."""
+    sets, members = np.nonzero(law.member)
+    lengths = np.bincount(sets, minlength=len(law.mass))
+    return hashlib.sha256(np.concatenate([[len(law.mass)], lengths, members, law.mass], dtype="<i8").data)

@@ -2,9 +2,9 @@
 
 What is done in `ready` depends on public things only, and is done before the source is looked at.
 
-The next OFF step of the promise `past` is prepared in a thread between requests. What is prepared is a function of the
-rows, and these are one of the queries so far. When that is begun, and how long it takes, depends on public things: the
-rows, the machine, and the moments at which queries left and answers came. A request that comes earlier waits for it
+The next OFF step of the promise `past` is prepared in a thread between requests. Its law depends on the last queries
+alone. When that is begun, and how long it takes, depends on public things: the queries, the machine, and the moments at
+which queries left and answers came. A request that comes earlier waits for it
 *before its source is looked at*. From the end of that wait on it counts as made like any other: its query leaves a
 whole delay later at the earliest, so the draw does not show.
 
@@ -23,12 +23,13 @@ from pathlib import Path
 
 from onoff.client.habits import say_change
 from onoff.client.journal import Journal
-from onoff.client.laws import PlanDigests, law_line, record, step_digest
+from onoff.client.laws import PlanDigests, law_digest, law_line, maker, record
+from onoff.client.lawstore import LawStore
 from onoff.client.protocol import Pending, begin_both, begin_past, next_lag
 from onoff.errors import OnoffError, SessionError
 from onoff.model.chain import Chain
 from onoff.model.powers import one_thread
-from onoff.past import Habits, PastState, StepLaw
+from onoff.past import Candidates, Habits, RaceStep, StepLaw
 from onoff.past.state import sensitive_sources
 from onoff.plans.planner import Planner
 from onoff.schemes import list_names
@@ -96,10 +97,9 @@ class Both(Drawing):
 class Past(Drawing):
     """The side of the client that keeps the promises `past` and `all`. Nothing is announced.
 
-
-    Each OFF step has a law of its own, and hides earlier private and sensitive requests. Steps ask for everything while
-    habits are learned, and where they do not follow the chain. With `ahead` the next step is prepared while the answer
-    is on its way. Without `ahead` it is prepared when an OFF request is made, which suits a client that makes only one.
+    Each OFF query has a law of its own, which follows from the last queries. Steps ask for everything while habits are
+    learned, and where they do not follow the chain. With `ahead` the next law is made while the answer is on its way.
+    Without `ahead` it is made when an OFF request is, which suits a client that makes only one.
     """
 
     def __init__(
@@ -112,8 +112,9 @@ class Past(Drawing):
     ) -> None:
         self._chain, self._journal, self._randbelow, self._record = chain, journal, randbelow, record
         self._public = journal.public_state(chain)
+        self._laws = LawStore(journal.path)
+        self._recorded: set[str] = set()  # digests of the laws that are on record
         self._ahead, self._looks_ahead = Ahead(self._prepare), ahead
-        self._first: Prepared | None = None  # the step after an ON step, the same while the chain is
         self._ready: Prepared | None = None
         self._limits = ExitStack()
         # To switch to one thread and back in every step would wake the others, and they wait awake.
@@ -134,11 +135,13 @@ class Past(Drawing):
         return asked or (gap and stage == "known")
 
     async def ready(self, private: bool) -> None:
-        state, rows = self._journal.state, self._public.rows
         self._ready = None
-        if rows is None or self._public.asks_for_all(private) or state.pending is not None:
-            return
-        self._ready = await self._ahead.take_prepared(rows, state.step)
+        if self._journal.state.pending is None and self._is_drawn(private):
+            self._ready = await self._ahead.take_prepared(self._public.state.candidates)
+
+    def _is_drawn(self, private: bool) -> bool:
+        """Whether the step after the newest one is drawn from a law."""
+        return not (self._journal.state.answered.owed or self._public.asks_for_all(private))
 
     def begin(self, source: str, next: str | None, private: bool) -> Pending:
         if next is not None:
@@ -147,21 +150,23 @@ class Past(Drawing):
                 "request: leave the next request out, or make another journal for the promise 'both'"
             )
         ready = self._ready
-        if ready is not None and self._record is not None:
+        if ready is not None and self._record is not None and ready.digest is not None:
             # Before the source is looked at, but after the call counts as made: the disk's time would otherwise be
             # added to the caller's, and carry what took less than a delay across a point of the clock.
-            record(self._record, ready.line)
+            if ready.digest not in self._recorded:
+                record(self._record, ready.line)
+            self._recorded.add(ready.digest)
         step = None if ready is None else ready.step
         request = self._chain.index(source)
         begun = begin_past(self._journal.state, self._public, request, private, step, self._randbelow)
         begun = self._journal.name_versions(begun)
-        cost, law = (float(self._chain.n), None) if ready is None else (ready.step.cost, ready.law)
+        cost, law = (float(self._chain.n), None) if ready is None else (ready.step.cost, ready.digest)
         before = self._public.habits
         try:
-            self._journal.begin(begun, cost, law)
+            self._journal.begin(begun, cost, law, None if law is None else maker())
         finally:
-            # The query counts once it is on disk, even if the seal of the journal then fails: to draw the next one from
-            # rows that are older than the context would tell something about the context.
+            # The query counts once it is on disk, even if the seal of the journal then fails: the next one is drawn
+            # from the state after it.
             if self._journal.state is begun.state:
                 assert begun.public is not None
                 self._public, self._ready = begun.public, None
@@ -169,9 +174,8 @@ class Past(Drawing):
         return begun.pending
 
     def look_ahead(self) -> None:
-        state, rows = self._journal.state, self._public.rows
-        if self._looks_ahead and rows is not None and not self._public.asks_for_all(private=False):
-            self._ahead.begin(rows, state.step + (state.pending is not None))
+        if self._looks_ahead and self._is_drawn(private=False):
+            self._ahead.begin(self._public.state.candidates)
 
     async def hold(self) -> None:
         if self._looks_ahead:
@@ -181,49 +185,47 @@ class Past(Drawing):
         self._ahead.close()
         self._limits.close()
 
-    def _prepare(self, rows: PastState, number: int) -> Prepared:
-        """Prepare step `number`. What follows an ON step is prepared once for a chain, and then taken again."""
-        if self._first is not None and rows.same(self._first.step.state):
-            step, law = self._first.step, self._first.law
-        else:
-            step = rows.prepare()
-            law = step_digest(step)
-        line = b"" if self._record is None else law_line(self._journal.stream, number, step)
-        found = Prepared(step, law, line)
-        if not rows.place:  # it follows an ON step
-            self._first = found
-        return found
+    def _prepare(self, candidates: Candidates) -> Prepared:
+        """Take or make the law. With a record its line has the encoders of all states: one alone would tell which."""
+        step = self._laws.step(candidates)
+        if step.law is None:
+            return Prepared(step, None)
+        digest = law_digest(step.law)
+        if self._record is None or digest in self._recorded:
+            return Prepared(step, digest)
+        assert isinstance(step, StepLaw)
+        return Prepared(step, digest, law_line(self._journal.stream, step))
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A step, the digest of its law, and its line for the record, empty if none is kept."""
+    """A step, the digest of its law, None for a race, and the law's line for the record, empty if none is needed."""
 
-    step: StepLaw
-    law: str
-    line: bytes
+    step: StepLaw | RaceStep
+    digest: str | None
+    line: bytes = b""
 
 
 class Ahead:
-    """One step ahead. `prepare` makes it from the rows and the number of the step."""
+    """One step ahead. `prepare` makes it from its candidates."""
 
-    def __init__(self, prepare: Callable[[PastState, int], Prepared]) -> None:
+    def __init__(self, prepare: Callable[[Candidates], Prepared]) -> None:
         self._prepare = prepare
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="onoff-prepare")
-        self._number = -1
+        self._candidates: Candidates | None = None
         self._made: asyncio.Future[Prepared] | None = None
 
-    def begin(self, rows: PastState, number: int) -> asyncio.Future[Prepared]:
-        """Begin to prepare step `number`, unless that was begun before. What failed is tried again."""
-        if self._made is None or self._number != number or _failed(self._made):
+    def begin(self, candidates: Candidates) -> asyncio.Future[Prepared]:
+        """Begin to prepare a step, unless that was begun before. What failed is tried again."""
+        if self._made is None or self._candidates != candidates or _failed(self._made):
             self._forget()
-            self._number = number
-            self._made = asyncio.get_running_loop().run_in_executor(self._worker, self._prepare, rows, number)
+            self._candidates = candidates
+            self._made = asyncio.get_running_loop().run_in_executor(self._worker, self._prepare, candidates)
         return self._made
 
-    async def take_prepared(self, rows: PastState, number: int) -> Prepared:
-        """What was prepared for step `number`. A caller that gives up waiting does not stop the thread."""
-        return await asyncio.shield(self.begin(rows, number))
+    async def take_prepared(self, candidates: Candidates) -> Prepared:
+        """What was prepared for these candidates. A caller that gives up waiting does not stop the thread."""
+        return await asyncio.shield(self.begin(candidates))
 
     async def hold(self) -> None:
         """Wait until what was begun is prepared, but not for long."""

@@ -7,9 +7,8 @@
 A query is drawn once, in `begin_both` or `begin_past`. It is sent again unchanged until `finish`, whatever happens.
 Every random number of the draw is noted, so that an auditor can draw again.
 
-For the promises `past` and `all`, `PublicState` has the habits and the beliefs in every context, given all queries so
-far (`onoff.past`). Only the reader's state and context are secret. They and the public state belong to the newest
-drawn query and are stored with it: nothing that is computed again after a crash decides anything.
+For the promises `past` and `all`, `PublicState` has the habits and the last queries (`onoff.past`). Only the reader's
+state is secret. It and the public state belong to the newest drawn query and are stored with it.
 
 Parameters are checked before any draw: a request (`check_call`), a stream of requests (`look_one_ahead`), and the
 sources (`places_on_wire`).
@@ -28,7 +27,7 @@ from onoff.errors import Announced, ChainError, ContextError, NothingPending, On
 from onoff.model.bounds import sum_up
 from onoff.model.chain import Chain
 from onoff.model.tree import describe_state
-from onoff.past import PublicState, StepLaw
+from onoff.past import PublicState, RaceStep, StepLaw
 from onoff.plans.plan import Plan
 from onoff.text import plain
 from onoff.types import RandBelow, is_flag
@@ -63,10 +62,10 @@ class Pending:
 class State:
     """All that the client must remember between steps.
 
-    `unsettled` counts the full-set steps still to make before one counts as ON. A stream that may have a forgotten
-    past starts with the depth of its chain: its first request may repeat one whose query already went out. `reader` is
-    the reader's state of the chain after the newest drawn request. For `past`, `context` is the reader's context after
-    the newest query.
+    `owed` counts the next steps that ask for everything. For `past` they are as many as the chain remembers requests:
+    then the reader's state is known again. For `both` they are two, unless this reader never asked before: the first
+    request may repeat one whose query already went out, so it does not count as ON. `reader` is
+    the reader's state of the chain after the newest drawn request.
     """
 
     step: int = 0
@@ -74,10 +73,9 @@ class State:
     lag: int = 0
     reader: int | None = None
     announced: int | None = None
-    unsettled: int = 1
+    owed: int = 1
     rounding: float = 0.0
     pending: Pending | None = None
-    context: int | None = None
 
     @property
     def answered(self) -> State:
@@ -125,9 +123,9 @@ class _Numbers:
 def next_lag(state: State, next: int | None, private: bool) -> int:
     """The lag at which the next step will be made: 0 means the full set.
 
-    A query is the full set while ON, without a next request, and until a request counts as ON.
+    A query is the full set while ON, without a next request, and while full sets are owed.
     """
-    return 0 if private or next is None or state.last is None else state.lag + 1
+    return 0 if private or next is None or state.owed else state.lag + 1
 
 
 def begin_both(
@@ -172,28 +170,24 @@ def begin_past(
     public: PublicState,
     request: int,
     private: bool,
-    prepared: StepLaw | None,
+    prepared: StepLaw | RaceStep | None,
     randbelow: RandBelow = secrets.randbelow,
 ) -> Begun:
     """Draw the query of a step of the promise `past` or `all`. Unless it is the full set, it needs `prepared`."""
-    chain, everything = public.habits.chain, public.asks_for_all(private)
-    check_request(state, chain, request, anything=everything)
+    chain = public.habits.chain
+    everything = public.asks_for_all(private) or state.owed > 0
+    check_request(state, chain, request, anything=everything or request in public.sensitive)
     reader = request if state.reader is None else int(chain.step[state.reader, request])
     if everything:
         pending = Pending(request, None, True, private, 0, tuple(range(chain.n)), FULL_SET, 0.0)
-        # The first step of a new journal may repeat a request whose query already went out: it does not count.
-        after = public.after_everything(request, private, counts=state.unsettled == 0)
-        context = None if after.rows is None else after.rows.context(reader, None, private=True)
-        return Begun(replace(state, pending=pending, reader=reader, context=context), pending, (), after)
-    rows = public.rows
-    if prepared is None or rows is None or not prepared.state.same(rows) or state.context is None:
-        raise PlanError("a step that was prepared for the present rows is needed")
+        after = public.after_everything(state.reader, request, private)
+        return Begun(replace(state, pending=pending, reader=reader), pending, (), after)
+    if prepared is None or prepared.candidates != public.state.candidates or state.reader is None:
+        raise PlanError("a step that was prepared for the last queries is needed")
     numbers = _Numbers(randbelow)
-    query = prepared.draw(request, state.context, numbers)
-    after = public.after(prepared, query)
-    context = None if after.rows is None else after.rows.context(reader, state.context, private=False)
+    query = prepared.draw(request, state.reader, numbers)
     pending = Pending(request, None, False, private, state.lag + 1, query, "past", prepared.rounding)
-    return Begun(replace(state, pending=pending, reader=reader, context=context), pending, tuple(numbers.noted), after)
+    return Begun(replace(state, pending=pending, reader=reader), pending, tuple(numbers.noted), public.after(query))
 
 
 def finish(state: State) -> State:
@@ -201,24 +195,22 @@ def finish(state: State) -> State:
     done = state.pending
     if done is None:
         raise NothingPending("nothing is pending: there is no step to finish", step=state.step)
-    settled = done.private and state.unsettled == 0
+    counts = done.private and state.owed <= 1
     return State(
         step=state.step + 1,
-        last=done.request if settled else state.last,
+        last=done.request if counts else state.last,
         lag=done.lag,
         reader=state.reader,
         announced=None if done.private else done.next,
-        unsettled=max(0, state.unsettled - 1) if done.private else state.unsettled,
+        owed=max(0, state.owed - 1) if done.private else state.owed,
         rounding=sum_up(state.rounding, done.rounding) if done.rounding else state.rounding,
-        context=state.context,
     )
 
 
 def check_request(state: State, chain: Chain, request: int, anything: bool = False) -> None:
     """Raise an error unless nothing is pending and the chain can get from the reader's state to this request.
 
-    `anything`: the chain need not allow the request. That is so for a full set of the promise `past`: the state after
-    it gives the law of the next request, whatever the law of this one was.
+    `anything`: the chain need not allow the request, which is hidden (promise `past`): its law does not matter.
     """
     if state.pending is not None:
         raise PendingRequest(

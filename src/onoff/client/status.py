@@ -19,7 +19,7 @@ from onoff.client.protocol import State
 from onoff.errors import ChainError, JournalError, OnoffError
 from onoff.files import path_of, read_rows
 from onoff.model.chain import Chain
-from onoff.past import StepLaw
+from onoff.past import RaceStep, StepLaw
 from onoff.plans.plan import Plan
 from onoff.plans.planner import Planner
 
@@ -93,7 +93,7 @@ class Status:
     stated: Chain | None
     habits: HabitsStatus | None = None
     plan: Plan | None = None
-    law: StepLaw | None = None
+    law: StepLaw | RaceStep | None = None
 
 
 @contextmanager
@@ -183,8 +183,9 @@ def status(path: Path, chain: Chain | str | Path | None = None, plans: str | Pat
     if known.fingerprint != found.chain:
         raise OnoffError(f"{path}: is the journal of another chain; give the one that it was made with (--chain)")
     if found.promise != "both":
-        public = read_public(path, known, found.state, found.public, found.newest_chain)
-        law = None if public.rows is None or public.asks_for_all(private=False) else public.rows.prepare()
+        public = read_public(path, known, found.public, found.newest_chain)
+        after = found.state.answered
+        law = None if after.owed or public.asks_for_all(private=False) else public.state.prepare()
         stated = known if found.memory.learning is None else None
         return Status(found, public.habits.chain, stated, HabitsStatus.of(public.habits), law=law)
     after = found.state.answered

@@ -72,6 +72,12 @@ def one_thread() -> AbstractContextManager[object]:
     return limited
 
 
+def blas_pools() -> list[dict[str, Any]]:
+    """What threadpoolctl knows of the loaded BLAS libraries."""
+    found: list[dict[str, Any]] = _pools().info()
+    return found
+
+
 @cache
 def _pools() -> ThreadpoolController:
     """Find the loaded BLAS libraries once: that takes 10 ms."""

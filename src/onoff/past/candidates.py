@@ -52,11 +52,11 @@ class Candidates:
         return gamma(self.chain.n + 2)
 
     def check(self, request: int, state: int) -> None:
-        """Raise `ContextError` unless a reader in this state can make the request, by the chain."""
+        """Raise `ContextError` unless a reader in this state can make the request, by the chain, or it is hidden."""
         if state not in self.states:
             raise PlanError(f"the reader's state {state!r} is none that the last queries allow")
         known = is_whole(request) and request < self.chain.n
-        if not (known and self.chain.P[state, request]):
+        if not (known and (self.chain.P[state, request] or request in self.hidden)):
             name = self.chain.names[request] if known else request
             raise ContextError(
                 f"the request {name!r} is impossible now: the chain never gets there from what was asked before; "

@@ -98,7 +98,7 @@ class Habits:
             raise PlanError(f"the habits are damaged: {error}") from None
 
     def after_learning(self, state: int | None, request: int, private: bool) -> Self:
-        """The habits after a request in a state, None if that is not known, while the stage is `learning` or `complete`.
+        """The habits after a request in a state, None if that is not known; at the stages `learning` and `complete`.
 
         `private`: it was asked ON.
         """

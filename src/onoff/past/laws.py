@@ -128,9 +128,7 @@ def _proposals(rows: RowTable, bound: float, deadline: float) -> Iterator[tuple[
 
 
 def _extremes(rows: RowTable) -> RowTable:
-    """A few rows that have the peaks of all rows: what lies between them usually needs no repair.
-
-    """
+    """A few rows that have the peaks of all rows: what lies between them usually needs no repair."""
     peaks = np.zeros(rows.n)
     chosen: list[int] = []
     while len(chosen) < rows.groups:

@@ -63,6 +63,12 @@ class RaceStep:
         members = np.flatnonzero(self.candidates.open_sources)[won].tolist()
         return tuple(sorted({*self.candidates.hidden, *members, request}))
 
+    def race(self, randbelow: RandBelow) -> Mask:
+        """Which sources a hidden request would ask for: a sample of the law of the query."""
+        members = ~self.candidates.open_sources
+        members[~members] = self.winners(clocks.fresh_clocks(int((~members).sum()), randbelow))
+        return members
+
     def winners(self, times: Floats) -> Mask:
         """Which open sources come within SLACK of the lead in some row."""
         speeds = times.min() / times

@@ -17,8 +17,8 @@ step t is ON, W_t is constant. Given a past and a sensitive request, R ~ mu. Giv
 the law r_z, so R has the law sum over x of r_z(x) w_z(R | x) = mu(R). The probability of "open" is never used. ∎
 
 P may be another matrix at every step, if public things choose it. **Theorem 2.** If requests do not follow P, and their
-law given a past and "open" is within eps of r_z, then the law of W_t is within eps of mu: encoders turn laws of requests
-into laws of queries, and never increase a distance. So one step has one error, and nothing adds up.
+law given a past and "open" is within eps of r_z, then the law of W_t is within eps of mu: encoders turn laws of
+requests into laws of queries, and never increase a distance. So one step has one error, and nothing adds up.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PastState:
             return Candidates(self.chain, self.sensitive, self.queries[-1])
         states = np.arange(len(self.chain.P))
         for query in self.queries:
-            states = np.unique(self.chain.step[np.ix_(states, query)])
+            states = np.unique(self.chain.step[states][:, list(query)])
         return Candidates(self.chain, self.sensitive, tuple(states.tolist()))
 
     def prepare(self, deadline: float = inf) -> StepLaw | RaceStep:

@@ -9,8 +9,8 @@ Which law it is follows from the numbers of sources and of rows:
 
 **Rounding.** Let D be the denominator of a law, and U(x) the units of the request x in an encoder. Given x the client
 draws the set R with probability w(R | x) / U(x). So if x has the law r, the law of R is as far from mu as U / D is from
-r, at most. Here U(x) is at least D r(x) - n r(x) - 1 (`onoff.schemes.encoder`), less what floats lose: 2 n units in all.
-This bound does not depend on the reader's state, so `rounding` tells nothing about it.
+r, at most. Here U(x) is at least D r(x) - n r(x) - 1 (`onoff.schemes.encoder`), less what floats lose: 2 n units in
+all. This bound does not depend on the reader's state, so `rounding` tells nothing about it.
 """
 
 from __future__ import annotations
@@ -156,7 +156,9 @@ def couple(candidates: Candidates, rows: Floats) -> StepLaw:
     """
     if not len(rows):
         empty = np.zeros((1, int(candidates.open_sources.sum())), dtype=bool)
-        return StepLaw(candidates, Law(empty, np.array([DENOMINATOR])), Certificate("outer", 0.0), np.zeros((0, 1), int))
+        return StepLaw(
+            candidates, Law(empty, np.array([DENOMINATOR])), Certificate("outer", 0.0), np.zeros((0, 1), int)
+        )
     first, second = _units(rows[0]), _units(rows[-1])
     shared = np.minimum(first, second)
     alone = np.flatnonzero(shared)

@@ -138,4 +138,3 @@ def race_plan(
     mean, half = float(np.mean(sizes)), 1.96 * float(np.std(sizes, ddof=1)) / math.sqrt(len(sizes))
     bound = outer_bound(Posterior(chain, lag)) if bound is None else bound
     return RacePlan(chain, lag, mean, (max(mean - half, 1.0), mean + half), bound)
-

@@ -65,7 +65,8 @@ def status_data(found: Status, following: Following | None) -> dict[str, object]
     """
     state, names = found.journal.state, found.chain.names
     after, pending = state.answered, state.pending
-    started = after.last is not None or found.law is not None
+    learns = found.habits is not None and found.habits.stage in ("learning", "all")
+    started = not (after.owed or learns)
     law = found.law or found.plan
     asked = None if pending is None else [names[x] for x in pending.query]
     return {
@@ -73,7 +74,7 @@ def status_data(found: Status, following: Following | None) -> dict[str, object]
         "sensitive": [names[source] for source in found.journal.sensitive],
         "steps": state.step,
         "lag": after.lag if started else None,
-        "full": 0 if started else after.unsettled + 1,
+        "full": after.owed,
         "pending": None if pending is None else {"source": names[pending.request], "query": asked},
         "announced": None if after.announced is None else names[after.announced],
         "next": {"on": float(found.chain.n), "off": law and law.cost, "lower_bound": _least(found)},
@@ -120,9 +121,8 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
         print(f"{resume} sends the same set again. What follows counts it as answered, except the totals")
     if found.habits is not None and found.habits.stage in ("learning", "all"):
         pass
-    elif after.last is None:
-        left = amount(after.unsettled + 1, "request")
-        print(f"the first requests of a journal ask for everything, whatever is said: {left} to go")
+    elif after.owed:
+        print(f"the next requests ask for everything, whatever is said: {amount(after.owed, 'request')} to go")
     else:
         print(f"steps since privacy was last ON: {after.lag}")
     if after.announced is not None:
