@@ -84,6 +84,7 @@ def test_get_play_and_status_work_in_the_base(base, plans, tmp_path):
 COMMANDS = {
     "serve --source a --source b": "server",
     "demo": "server",
+    f"check {ROOT}/examples/clicks.csv --chain {CHAIN}": "logs",
     f"fit {ROOT}/examples/clicks.csv -o chain.json": "logs",
     f"fit {ROOT}/examples/clicks.csv -o chain.json --spark local[*]": "spark",
     f"costs {CHAIN} --lags 1 --plot costs.png": "plots",
