@@ -62,7 +62,7 @@ def longest_suffix(places: Mapping[State, int], history: State) -> int:
 def steps(states: Sequence[State], n: int) -> NDArray[np.intp]:
     """[z, x]: the state after the request x in state z."""
     if len(states) == n:
-        return np.tile(np.arange(n), (n, 1))
+        return np.broadcast_to(np.arange(n), (n, n))
     places = {state: z for z, state in enumerate(states)}
     found = [longest_suffix(places, (*state, x)) for state, x in product(states, range(n))]
     return np.array(found, dtype=np.intp).reshape(len(states), n)
