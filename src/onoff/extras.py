@@ -8,7 +8,7 @@ from onoff.errors import MissingExtra
 
 # The modules that each extra of pyproject.toml brings, of those that we import ourselves.
 MODULES = {
-    "server": ("starlette", "uvicorn", "httptools", "uvloop", "prometheus_client"),
+    "server": ("starlette", "uvicorn", "httptools", "prometheus_client"),
     "logs": ("duckdb",),
     "plots": ("matplotlib",),
     "redis": ("redis",),

@@ -113,6 +113,38 @@ def test_resume_with_nothing_pending_sends_nothing(given, tmp_path, origin):
     assert not any(origin.recording())
 
 
+JOURNALS = {
+    "both": ("--chain", "chain.json", "--promise", "both"),
+    "past": ("--chain", "chain.json"),
+    "learning": (),
+    "all": ("--promise", "all"),
+}
+STEPS = [(name, words) for name in JOURNALS for words in (("--on",), ("--off",), ())]
+STEPS += [("both", ("--off", "--next", "sports"))]
+
+
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize(("kind", "words"), STEPS)
+@pytest.mark.parametrize("wanted", ["news", "gone"])
+def test_resume_last_repeats_what_get_said_after_every_kind_of_step(kind, words, before, wanted, tmp_path):
+    """A step that is asked OFF is made ON at first, and with the promise both and no next one always."""
+    made = JOURNALS[kind]
+    Chain.symmetric(3, 0.4, ("news", "sports", "gone")).save(tmp_path / "chain.json")
+    with RecordingServer(lambda request: reply(request.path.encode(), 404 if "gone" in request.path else 200)) as web:
+        urls = {name: f"{web.url}/{name}" for name in ("news", "sports", "gone")}
+        (tmp_path / "urls.json").write_text(json.dumps(urls))
+        for source in ["sports"] * before:
+            call("get", source, "--on", *made, "--urls", "urls.json", "--journal", "j", *SAID, cwd=tmp_path, check=True)
+        done = call("get", wanted, *words, *made, "--urls", "urls.json", "--journal", "j", *SAID, cwd=tmp_path)
+        web.reset()
+        again = call("resume", "--last", "--journal", "j", cwd=tmp_path)
+        assert not any(web.recording())
+    said = [line for line in done.stderr.splitlines() if "a new journal" not in line and "all sources" not in line]
+    assert (again.returncode, again.stdout) == (done.returncode, done.stdout)
+    assert again.returncode == (errors.NO_MESSAGE if wanted == "gone" else 0)
+    assert again.stderr.splitlines()[1:] == said  # after the note that nothing was pending
+
+
 def test_a_message_that_cannot_be_written_is_had_without_another_request(given, origin, tmp_path, monkeypatch):
     def fill_disk(file, _, sync):  # noqa: ARG001
         raise OSError(errno.ENOSPC, "full", str(file))

@@ -72,6 +72,15 @@ def test_costs_of_the_promise_both_are_those_of_plans():
             assert (cost.messages, cost.lower_bound, cost.margin) == (made.cost, made.lower_bound, 0)
 
 
+def test_the_cost_of_a_race_is_an_estimate_and_says_how_good(chain_file):
+    """Six standard errors: its cost on paper is never below the bound, and an estimate hardly ever by so much."""
+    words = "costs", chain_file, "--lags", "1", "--promise", "both", "--scheme", "race"
+    [cost] = json.loads(call(*words, "--json", check=True).stdout)["costs"]
+    assert 0 < cost["margin"] < 0.3 * cost["messages"]
+    assert cost["messages"] + 6 / 1.96 * cost["margin"] > cost["lower_bound"]
+    assert re.search(r"\d ± 0\.\d\d ", call(*words, check=True).stdout)
+
+
 def test_lengths_report_bytes_but_of_a_race():
     question = {"c": CHAIN}, [1, 2], ["past", "both"], ["optimal", "race"]
     found = list(costs(*question, lengths={"c": LENGTHS}, effort=Effort(streams=3)))

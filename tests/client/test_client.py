@@ -144,6 +144,9 @@ def test_the_order_of_the_chain_need_not_be_that_of_the_server(server, tmp_path)
     ({"a": "https://x", "b": "http://x", "c": "https://x:443/"}, "'a' and 'c' have the same URL"),
     ({"a": "ftp://x/1", "b": "ftp://x/2"}, r"http\(s\)"), ({"a": "http://u:p@x/1", "b": "http://x/2"}, r"http\(s\)"),
     ({"a": "http://x/1#top", "b": "http://x/2"}, r"http\(s\)"),
+    ({"a": "http://x/1", "b": "http://a..b/"}, "URL of 'b': .* 1 to 63 letters"),
+    ({"a": "http://x/1", "b": f"http://{'b' * 64}.org/"}, "URL of 'b': .* 1 to 63 letters"),
+    ({"a": "http://x/1", "b": "http://x:0/2"}, "URL of 'b': .*no server has the port 0"),
 ])  # fmt: skip
 def test_a_bad_catalogue_of_urls_is_refused(sources, words):
     with pytest.raises(CatalogueError, match=words):

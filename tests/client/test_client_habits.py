@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import pickle
 import sqlite3
-from contextlib import closing, suppress
+import tracemalloc
+from contextlib import ExitStack, closing, suppress
 
 import numpy as np
 import pytest
@@ -17,14 +19,15 @@ from clikit import call
 from onoff import Chain, connect_sync
 from onoff.client import journal as journal_module
 from onoff.client.disk import connect_to_read, newest_chain
-from onoff.client.habits import HabitsStatus, chain_of_row, chain_row, forgotten_row, unknown_habits
+from onoff.client.habits import HabitsStatus, chain_of_row, chain_row, forgotten_row
 from onoff.client.journal import Journal
 from onoff.client.protocol import begin_past
 from onoff.client.status import snapshot, status
 from onoff.errors import ChainError, JournalError, LogError, OnoffError
+from onoff.model.chain import UnknownChain
 from onoff.past.habits import Habits, requests_needed
 from onoff.plans.planner import Planner
-from recordingserver import reply
+from recordingserver import OnoffOrigin, RecordingServer, reply
 
 ASKED = b'if-none-match: "1"'
 NEEDED = requests_needed(5) + 1
@@ -102,7 +105,7 @@ def test_a_chain_that_did_not_fit_on_the_disk_is_written_with_the_next_query(tmp
 
 
 def test_habits_are_forgotten_from_the_step_after_a_pending_one_on(tmp_path):
-    unknown = unknown_habits(NAMES)
+    unknown = UnknownChain(NAMES)
     journal = Journal(tmp_path / "habits", unknown.fingerprint, "catalogue", promise="past", names=NAMES)
     journal.begin(begin_past(journal.state, journal.public_state(unknown), 0, False, None), 5.0)
     journal.relearn(unknown)
@@ -115,7 +118,7 @@ def test_a_request_that_was_lost_does_not_end_the_learning(tmp_path):
     with scene("any", tmp_path) as world:
         with reader(world) as client:
             learn(client, OPEN[:3])
-        journal = Journal(tmp_path / "habits", unknown_habits(NAMES).fingerprint, None)
+        journal = Journal(tmp_path / "habits", UnknownChain(NAMES).fingerprint, None)
         journal.remember(gap=True)
         journal.close()
         with reader(world) as client:
@@ -174,6 +177,62 @@ def test_a_journal_without_a_chain_is_never_used_with_one_nor_the_other_way_roun
         reader(world, "usual")
 
 
+# Many sources
+
+
+@pytest.fixture
+def server_of():
+    """A server of so many sources."""
+    with ExitStack() as stack:
+        yield lambda n: stack.enter_context(
+            RecordingServer(OnoffOrigin({f"source-{i}": b"body" for i in range(n)}, length=16))
+        )
+
+
+def test_while_habits_are_unknown_nothing_grows_with_the_square_of_the_sources(server_of, tmp_path):
+    n = 6000  # a matrix of floats takes 288 MB
+    server = server_of(n)
+    tracemalloc.start()
+    try:
+        for source in ("source-7", "source-8"):
+            with connect_sync(server=server.url, journal=tmp_path / "j", promise="all", delay=0) as client:
+                assert len(client.get(source).query) == n
+        assert status(tmp_path / "j").habits.stage == "all"
+        assert call("audit", "log", tmp_path / "no", "--journal", tmp_path / "j").returncode == 2
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < n * n  # one byte for each pair
+
+
+@pytest.mark.parametrize("options", [{}, {"chain": Chain.symmetric(1001, 0.5), "relearn": True}])
+def test_habits_of_more_than_1000_sources_are_not_learned(server_of, tmp_path, options):
+    server = server_of(1001)
+    if "chain" in options:
+        options = {**options, "chain": Chain(options["chain"].P, server.respond.bodies)}
+    with pytest.raises(OnoffError, match="habits are learned for at most 1,000 sources, and these are 1,001: take"):
+        connect_sync(server=server.url, journal=tmp_path / "j", delay=0, **options).__enter__()
+    assert [request.path for request in server.requests] == ["/v1/catalogue"]
+    assert not list(tmp_path.iterdir())
+    with connect_sync(server=server_of(1000).url, journal=tmp_path / "j", delay=0) as client:
+        assert client.habits.stage == "learning"
+
+
+def test_a_list_of_more_than_1000_feeds_is_refused_before_any_is_asked_for(server_of, tmp_path):
+    server = server_of(2)
+    (tmp_path / "feeds").write_text("".join(f"{server.url}/{i}\n" for i in range(1001)))
+    done = call("setup", tmp_path / "feeds", "--directory", tmp_path / "made")
+    assert (done.returncode, done.stderr.count("\n"), server.requests) == (2, 1, [])
+    assert "at most 1,000 sources" in done.stderr
+
+
+def test_an_unknown_chain_is_for_its_names_and_survives_pickling():
+    unknown = UnknownChain(NAMES)
+    assert pickle.loads(pickle.dumps(unknown)) == unknown != UnknownChain(NAMES[::-1])
+    assert unknown != Chain(unknown.P, NAMES)
+    assert unknown.known_state([2, 3]) == 3
+
+
 # Habits with memory
 
 STATES = [*((x,) for x in range(5)), (0, 1), (1, 1), (2, 0)]
@@ -187,7 +246,7 @@ def test_a_chain_comes_back_from_its_row_bit_for_bit():
         assert again.states == chain.states
         assert (again.weight is None) == (chain.weight is None)
         assert chain.weight is None or again.weight.tolist() == chain.weight.tolist()
-    assert chain_of_row(forgotten_row(3), NAMES) == unknown_habits(NAMES)
+    assert chain_of_row(forgotten_row(3), NAMES) == UnknownChain(NAMES)
 
 
 def test_a_tree_serves_across_processes_and_is_forgotten_when_habits_are_learned_anew(own, tmp_path):

@@ -23,6 +23,8 @@ OPML = """<?xml version="1.0" encoding="UTF-8"?>
 <outline text="Arts" xmlURL="{0}/arts"/></body></opml>
 """
 
+NOWHERE = ("http://a..b/", "http://.a/", "http://a../", f"http://{'x' * 64}/", "http://127.0.0.1:0/")
+
 
 @pytest.fixture
 def site():
@@ -128,9 +130,21 @@ def test_a_redirect_may_not_lead_away_from_https_nor_to_nowhere():
     with pytest.raises(feeds.CatalogueError, match="on the way"):
         feeds.target(safe, safe, "http://example.org/a")
     assert feeds.target("http://example.org/a", "http://example.org/a", safe) == safe
-    for nowhere in ("ftp://x/y", "http://[", "http://u:p@127.0.0.1/", "http://a:x/", "http://a b/"):
+    for nowhere in ("ftp://x/y", "http://[", "http://u:p@127.0.0.1/", "http://a:x/", "http://a b/", *NOWHERE):
         with pytest.raises(feeds.CatalogueError, match="not a URL"):
             feeds.target(safe, safe, nowhere)
+
+
+def test_a_url_that_no_host_can_have_is_left_out_wherever_it_stands(site, tmp_path):
+    site.pages = {f"/{i}": url for i, url in enumerate(NOWHERE)}
+    for i, url in enumerate(NOWHERE):
+        left_out(f"{site.url}/a\n{site.url}/{i}\n", tmp_path, "which is not a URL that can be asked for")
+        left_out(f"{site.url}/a\n{url}\n", tmp_path, "line 2: ", "is not an address (")
+
+
+def test_the_parts_of_a_host_may_have_63_letters_and_a_dot_at_the_end():
+    for host in ("x" * 63, f"{'x' * 63}.org.", "[::1]", "127.0.0.1"):
+        assert feeds.check_url(f"http://{host}:1/").port == 1
 
 
 def test_dead_urls_are_left_out_and_named_and_a_strict_setup_refuses_them(site, tmp_path):

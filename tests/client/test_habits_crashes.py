@@ -17,11 +17,11 @@ from crashkit import NAMES, OFF, ON, OwnServer
 from onoff.audit import habits as referee
 from onoff.audit.files import read_journal
 from onoff.audit.log import Exhibits, audit_log
-from onoff.client.habits import unknown_habits
+from onoff.model.chain import UnknownChain
 from onoff.past import PastState
 
 STRIDE = 5 if os.environ.get("CI") == "true" else 60
-UNKNOWN = unknown_habits(NAMES)
+UNKNOWN = UnknownChain(NAMES)
 LEARNED = [(NAMES[t * t % 3], None, OFF) for t in range(30)]
 USED = [("weather", None, OFF), ("news", None, ON)]
 IN_ORDER = [(NAMES[t % 4], None, OFF) for t in range(30)]  # blows the fuse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import product
 
 import numpy as np
@@ -263,3 +264,12 @@ def test_the_command_reads_logs_and_says_what_it_left_out(tmp_path):
     done = call("check", "log.csv", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "is not a journal, so the chain is needed" in done.stderr
+
+
+def test_a_log_without_the_extra_to_read_it_is_not_called_a_failed_check(tmp_path, monkeypatch):
+    EVEN.save(tmp_path / "chain.json")
+    (tmp_path / "seq.txt").write_text("a b c\n")
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    done = call("check", "seq.txt", "--chain", "chain.json", cwd=tmp_path)
+    said = "onoff: error: reading a log needs duckdb: pip install 'onoff-privacy[logs]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

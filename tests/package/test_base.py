@@ -84,6 +84,7 @@ def test_get_play_and_status_work_in_the_base(base, plans, tmp_path):
 COMMANDS = {
     "serve --source a --source b": "server",
     "demo": "server",
+    f"check {ROOT}/examples/clicks.csv --chain {CHAIN}": "logs",
     f"fit {ROOT}/examples/clicks.csv -o chain.json": "logs",
     f"fit {ROOT}/examples/clicks.csv -o chain.json --spark local[*]": "spark",
     f"costs {CHAIN} --lags 1 --plot costs.png": "plots",
@@ -140,7 +141,15 @@ def test_the_modules_of_an_extra_are_those_that_its_distributions_bring(extra):
         assert {canonicalize_name(name) for name in brings[module]} <= brought
     if extra != "spark":  # which repeats what `logs` brings
         found = {canonicalize_name(name) for module in MODULES[extra] for name in brings[module]}
-        assert found == own
+        assert found == own - {"uvloop"}  # which the server can do without
+
+
+def test_no_extra_asks_for_a_library_that_cannot_be_had_or_does_not_work_yet():
+    server, [logs] = map(Requirement, EXTRAS["server"]), map(Requirement, EXTRAS["logs"])
+    [uvloop] = [found for found in server if found.name == "uvloop"]
+    assert not uvloop.marker.evaluate({"platform_python_implementation": "PyPy"})
+    assert logs.specifier.contains("1.5.0")
+    assert not logs.specifier.contains("2.0.0")  # its Ctrl-C does not stop a long query
 
 
 def test_all_has_every_extra_for_users_and_the_documents_list_them():

@@ -61,6 +61,20 @@ def test_a_server_killed_and_started_again_has_every_acknowledged_message(tmp_pa
     assert server.stop() == 0
 
 
+def test_a_machine_without_uvloop_and_posix_fallocate_serves_all_the_same(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nsys.modules['uvloop'] = None\ndel os.posix_fallocate\nopen(__file__ + '.ran', 'a').close()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with ServerProcess(tmp_path, "--workers", "2") as server:
+        server.publish({"news": b"hello"})
+        assert server.ask([0])[0].message == b"hello"
+        assert server.stop() == 0
+    assert (tmp_path / "sitecustomize.py.ran").exists()
+    found = (tmp_path / "messages.db-streams").stat()
+    assert found.st_blocks * 512 >= found.st_size > 2**24  # the room is taken, not promised
+
+
 def test_a_killed_worker_is_replaced(tmp_path):
     with ServerProcess(tmp_path) as server:
         server.publish({"news": b"kept"})

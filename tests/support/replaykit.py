@@ -24,10 +24,10 @@ from onoff import plan
 from onoff.audit.files import read_journal
 from onoff.audit.log import Exhibits, audit_log
 from onoff.client import protocol
-from onoff.client.habits import unknown_habits
 from onoff.client.journal import Journal
 from onoff.client.promises import Both, Past
 from onoff.client.transports import Answer, Content
+from onoff.model.chain import UnknownChain
 from onoff.past import PastState
 from onoff.plans.race import race_plan
 from oracles import random_chain
@@ -146,7 +146,7 @@ class Life:
     @property
     def stated(self):
         """The chain that the client was told."""
-        return unknown_habits(self.chain.names) if self.learns else self.chain
+        return UnknownChain(self.chain.names) if self.learns else self.chain
 
     def close(self, client):
         client.close()

@@ -1,10 +1,10 @@
 """Compute what an OFF request costs, for chains, lags, promises and schemes.
 
-The promise `both` is served by plans, whose cost is exact. Under the promise `past` the law of an OFF request depends
-on the queries before it. The first OFF request after ON has none, so its cost is exact, too: one law for the rows of
-the chain. For later ones streams are simulated with the engine that a client uses. A stream begins with a request made
-ON, drawn from the stationary law, or with as many as the habits remember, and goes on OFF. The cost of a step given its
-past is exact, and only pasts are sampled.
+The promise `both` is served by plans, whose cost is exact; that of a race, which has no table, is the mean of draws.
+Under the promise `past` the law of an OFF request depends on the queries before it. The first OFF request after ON has
+none, so its cost is exact, too: one law for the rows of the chain. For later ones streams are simulated with the engine
+that a client uses. A stream begins with a request made ON, drawn from the stationary law, or with as many as the habits
+remember, and goes on OFF. The cost of a step given its past is exact, and only pasts are sampled.
 
 Lengths of messages turn costs into bytes afterwards. No law depends on them.
 """
@@ -29,6 +29,7 @@ from onoff.model.powers import times
 from onoff.model.requests import start_law
 from onoff.past import PastState
 from onoff.plans.plan import plan
+from onoff.plans.race import RacePlan
 from onoff.schemes import AUTO, SCHEMES, list_names
 from onoff.types import Bar, Floats, Query, is_number, quiet
 
@@ -46,10 +47,10 @@ TOO_LONG = "the time is up before the law of the first OFF request is known: giv
 class Cost:
     """The expected cost of one OFF request, `lag` steps after privacy was last ON.
 
-    `messages` is the mean over streams, within +- `margin` (95 %); 0 if it is exact. No scheme that keeps the promise
-    costs less than `lower_bound` messages (the mean over the same streams). `scheme` is the scheme of the plan, None
-    for the promise `past`. `bytes` is None without lengths, and for a race, which has no table. `error` says why there
-    is no cost. The full set costs `n` messages and `everything` bytes.
+    `messages` is the mean over streams, or over draws of a race, within +- `margin` (95 %); 0 if it is exact. No scheme
+    that keeps the promise costs less than `lower_bound` messages (the mean over the same streams). `scheme` is the
+    scheme of the plan, None for the promise `past`. `bytes` is None without lengths, and for a race, which has no
+    table. `error` says why there is no cost. The full set costs `n` messages and `everything` bytes.
     """
 
     chain: str
@@ -213,7 +214,8 @@ def _plan_cost(asked: Cost, chain: Chain, sizes: Floats | None, effort: Effort) 
     """Read the cost from a plan."""
     made = plan(chain, asked.lag, asked.scheme or AUTO, gap=effort.gap, time_limit=effort.time_limit)
     expected = members(made.law) if made.kind == "table" else None
-    found = replace(asked, scheme=made.scheme, messages=made.cost, lower_bound=made.lower_bound)
+    around = made.interval[1] - made.cost if isinstance(made, RacePlan) else 0.0
+    found = replace(asked, scheme=made.scheme, messages=made.cost, margin=around, lower_bound=made.lower_bound)
     return _with_bytes(found, expected, sizes)
 
 

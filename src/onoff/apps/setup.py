@@ -29,13 +29,12 @@ import numpy as np
 from onoff.client.client import Client
 from onoff.client.connect import connect, default_journal
 from onoff.client.feeds import NONE, Source
-from onoff.client.habits import unknown_habits
 from onoff.client.memory import Memory
 from onoff.client.rollback import RollbackGuard
 from onoff.client.status import snapshot, used_chain
 from onoff.errors import JournalLocked, OnoffError
 from onoff.files import read_json, write_atomically
-from onoff.model.chain import Chain
+from onoff.model.chain import Chain, UnknownChain
 from onoff.model.misfit import FEW
 from onoff.text import plain
 
@@ -63,7 +62,7 @@ class Setup:
     number: int = 1
 
     def __post_init__(self) -> None:
-        known = unknown_habits(tuple(self.sources))
+        known = UnknownChain(tuple(self.sources))
         for name in self.sensitive:
             known.index(name)
         if self.promise not in ("past", "all"):
@@ -159,7 +158,7 @@ class Setup:
         Without a `chain` the public one is taken over for the new list. Habits being learned are
         learned anew. If everything was asked for, it still is, unless a chain or the promise "past" is given.
         """
-        old = unknown_habits(tuple(self.sources))
+        old = UnknownChain(tuple(self.sources))
         for name in removed:
             old.index(name)
         stays = {name: source for name, source in self.sources.items() if name not in removed}

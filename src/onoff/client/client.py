@@ -22,7 +22,7 @@ from onoff import errors
 from onoff.client import protocol
 from onoff.client.clock import SendClock, now
 from onoff.client.disk import Step
-from onoff.client.habits import HabitsStatus, unknown_habits
+from onoff.client.habits import HabitsStatus, check_learning
 from onoff.client.journal import Journal
 from onoff.client.message import Message
 from onoff.client.promises import Both, Drawing, Past
@@ -30,7 +30,7 @@ from onoff.client.protocol import Pending, check_call, look_one_ahead, places_on
 from onoff.client.status import has_pending, last_end
 from onoff.client.transports import Answer
 from onoff.client.transports.http import within
-from onoff.model.chain import Chain, check_chain
+from onoff.model.chain import Chain, UnknownChain, check_chain
 from onoff.plans.planner import Planner
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Client:
         self._chain: Chain | None = None if settings.chain is None else check_chain(settings.chain)
         self.transport = settings.open_transport()
         if self._chain is None and settings.names is not None:
-            self._chain = unknown_habits(settings.names)
+            self._chain = UnknownChain(settings.names)
         self.planner: Planner | None = None
         if settings.promise == "both" and not isinstance(settings.plans, str | PathLike | None):
             self.planner = settings.plans
@@ -101,7 +101,9 @@ class Client:
                 error.pending = has_pending(self.path, known)
                 raise
             if settings.chain is None:
-                self._chain = unknown_habits(self.transport.names)
+                self._chain = UnknownChain(self.transport.names)
+            if settings.relearn or (settings.chain is None and settings.promise == "past"):
+                check_learning(self.chain.n)
             self._on_wire = places_on_wire(self.chain, self.transport.names)
             assert isinstance(settings.cache, int)
             self._opened = Journal(

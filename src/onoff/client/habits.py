@@ -15,11 +15,13 @@ import numpy as np
 
 from onoff.client.disk import explain_errors
 from onoff.errors import OnoffError
-from onoff.model.chain import Chain
+from onoff.model.chain import Chain, UnknownChain
 from onoff.past import Habits, PublicState
 from onoff.past.habits import requests_needed
 
 log = logging.getLogger("onoff.client")
+
+MOST_LEARNED = 1000  # sources: a chain of more takes over 10,000 open requests, and room for their square
 
 
 @dataclass(frozen=True)
@@ -100,12 +102,13 @@ def say_change(before: Habits, after: Habits, journal: Path) -> None:
         log.info("%s", HabitsStatus.of(after).words(journal))
 
 
-def unknown_habits(names: Sequence[str]) -> Chain:
-    """A chain that bears the names while nothing is known of habits."""
-    n = len(names)
-    if n < 2:
-        raise OnoffError("at least 2 sources are needed")
-    return Chain(np.full((n, n), 1 / n), names)
+def check_learning(n: int) -> None:
+    """Raise `OnoffError` if habits over n sources are too many to learn."""
+    if n > MOST_LEARNED:
+        raise OnoffError(
+            f"habits are learned for at most {MOST_LEARNED:,} sources, and these are {n:,}: take the promise 'all' "
+            "(--promise all), give a chain (--chain), or leave sources out"
+        )
 
 
 def chain_row(step: int, habits: Habits) -> dict[str, Any]:
@@ -124,7 +127,7 @@ def forgotten_row(step: int) -> dict[str, Any]:
 def chain_of_row(row: Mapping[str, Any], names: Sequence[str]) -> Chain:
     """The chain of such a row, to the bit."""
     if not row["matrix"]:
-        return unknown_habits(names)
+        return UnknownChain(names)
     weight = None if row["weight"] is None else json.loads(row["weight"])
     matrix = np.frombuffer(b64decode(row["matrix"]), "<f8").reshape(-1, len(names))
     return Chain(matrix, names, weight, [*((x,) for x in range(len(names))), *json.loads(row["states"])])

@@ -39,7 +39,7 @@ from onoff.client.disk import (
     read_meta,
     write_row,
 )
-from onoff.client.habits import chain_row, forgotten_row, new_state, read_public, unknown_habits
+from onoff.client.habits import chain_row, forgotten_row, new_state, read_public
 from onoff.client.laws import numbers_text
 from onoff.client.lawstore import laws_beside
 from onoff.client.memory import Memory, parse_keep
@@ -49,7 +49,7 @@ from onoff.client.rollback import RollbackGuard, lock_beside
 from onoff.client.transports import FAILURE_SECONDS, Answer
 from onoff.errors import JournalError, SessionError
 from onoff.files import JOURNAL_VERSION, read_rows, sync_directory
-from onoff.model.chain import Chain
+from onoff.model.chain import Chain, UnknownChain
 from onoff.past import Habits, PublicState
 
 ERASE = 256  # steps after which a client that stays open erases again
@@ -150,9 +150,11 @@ class Journal:
 
     def _new_chain(self, habits: Habits, step: int) -> dict[str, Any] | None:
         """The row for the chain that may serve from `step` on; None if there is none, or its row is the newest."""
+        if habits.stage not in ("complete", "known"):
+            return None
         row = chain_row(step, habits)
         is_noted = self._newest_chain is not None and {**self._newest_chain, "step": step} == row
-        return row if habits.stage in ("complete", "known") and not is_noted else None
+        return None if is_noted else row
 
     def public_state(self, chain: Chain) -> PublicState:
         """The public state after the newest query. `chain` is that of the journal."""
@@ -160,7 +162,7 @@ class Journal:
 
     def relearn(self, chain: Chain) -> None:
         """Forget the habits, and begin to learn them from the next request on."""
-        public = PublicState(Habits(unknown_habits(chain.names), "learning"))
+        public = PublicState(Habits(UnknownChain(chain.names), "learning"))
         state = replace(self.state, reader=None)
         row = forgotten_row(state.step + (state.pending is not None))
         with self._transaction(state, {"public": json.dumps(public.as_dict())}) as database:

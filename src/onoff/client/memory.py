@@ -9,9 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onoff.client.habits import unknown_habits
 from onoff.errors import OnoffError
-from onoff.model.chain import Chain
+from onoff.model.chain import Chain, UnknownChain
 
 
 class Progress(NamedTuple):
@@ -62,7 +61,7 @@ class Memory:
     def known_chain(self, path: Path) -> Chain:
         """The chain that the journal at `path` was made with. Raises an error if it remembers none."""
         if self.learning is not None:
-            return unknown_habits(self.learning)
+            return UnknownChain(self.learning)
         if self.chain is None:
             raise OnoffError(f"{path}: no command has noted its chain here: give --chain, which `onoff get` notes")
         return Chain.from_dict(self.chain)

@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import LogError, OnoffError
+from onoff.extras import need
 from onoff.logs.engines import DuckDB, explain_errors
 from onoff.logs.journals import read_journal
 from onoff.logs.read import ReadOptions, open_log
@@ -308,6 +309,7 @@ def read_log_requests(file: Path, chain: Chain, options: ReadOptions = DEFAULT) 
 
     Each user is one sequence, however long the pauses are: a client, too, goes on after a pause.
     """
+    need("logs", "reading a log")
     with (
         TemporaryDirectory(prefix="onoff-check-") as name,
         closing(DuckDB("1GB", Path(name))) as engine,

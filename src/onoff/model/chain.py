@@ -242,9 +242,14 @@ class Chain:
 
         After the names come the states longer than one request, if any.
         """
+        return self._head + self.P.astype("<f8").tobytes()
+
+    @property
+    def _head(self) -> bytes:
+        """All but the matrix."""
         longer = [self.states[self.n :]] if self.depth > 1 else []
         head = json.dumps(["onoff-chain", 1, list(self.names), *longer], ensure_ascii=True, separators=(",", ":"))
-        return head.encode() + b"\0" + self.P.astype("<f8").tobytes()
+        return head.encode() + b"\0"
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -294,6 +299,31 @@ class Chain:
     def __repr__(self) -> str:
         memory = f" and {len(self.states)} states" if self.depth > 1 else ""
         return f"<Chain of {self.n} sources{memory}, {self.fingerprint[:12]}>"
+
+
+class UnknownChain(Chain):
+    """The names of n sources of whose habits nothing is known: uniform, without room for a matrix.
+
+    A server says how many sources there are, and the square of that could fill the memory. The fingerprint is of the
+    names alone.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        n = len(names)
+        if n < 2:
+            raise ChainError("at least 2 sources are needed", value=n)
+        self.__dict__["P"] = np.broadcast_to(1 / n, (n, n))
+        self.__dict__["names"] = _check_names(names, n)
+        self.__dict__["weight"] = None
+        self.__dict__["states"] = tuple((x,) for x in range(n))
+
+    @property
+    def content(self) -> bytes:
+        """Bytes behind the fingerprint: names as JSON, and a zero byte."""
+        return self._head
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UnknownChain, (self.names,)
 
 
 def check_chain(given: object) -> Chain:

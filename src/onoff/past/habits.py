@@ -75,7 +75,8 @@ class Habits:
 
     def as_dict(self) -> dict[str, Any]:
         """All but the chain, for a journal."""
-        counts = [[int(x), int(y), int(self.transitions[x, y])] for x, y in np.argwhere(self.transitions)]
+        counted = () if self.counts is None else np.argwhere(self.counts)
+        counts = [[int(x), int(y), int(self.transitions[x, y])] for x, y in counted]
         return {
             "stage": self.stage,
             "wealth": list(self.wealth),
@@ -86,14 +87,14 @@ class Habits:
     @classmethod
     def from_dict(cls, chain: Chain, data: dict[str, Any]) -> Self:
         """Read what `as_dict` wrote. Raises `PlanError` if it makes no sense."""
-        counts = np.zeros(chain.P.shape, np.int64)
         try:
+            counts = np.zeros(chain.P.shape if data["counts"] else (0, 0), np.int64)
             for x, y, count in data["counts"]:
                 counts[x, y] = count
             wealth = tuple(map(float, data["wealth"]))
-            if data["stage"] not in STAGES or len(wealth) != len(cls.wealth) or counts.min() < 0:
+            if data["stage"] not in STAGES or len(wealth) != len(cls.wealth) or counts.min(initial=0) < 0:
                 raise ValueError("its parts do not fit together")
-            return cls(chain, data["stage"], counts, wealth, int(data["bets"]))
+            return cls(chain, data["stage"], counts if counts.size else None, wealth, int(data["bets"]))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise PlanError(f"the habits are damaged: {error}") from None
 
@@ -128,9 +129,11 @@ class Habits:
     @property
     def bits(self) -> float:
         """What a better model gains over the chain, in bits a request: one that learns, or the best bet."""
+        if not self.bets:
+            return 0.0
         counts, P = self.transitions, self.chain.P
         total = int(counts.sum())
-        if not self.bets or not total:
+        if not total:
             return 0.0
         own = float((counts[counts > 0] * np.log(P[counts > 0])).sum())
         learner = max(log_evidence(counts, pull * P) for pull in PULLS) - own

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from asyncio import new_event_loop
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
@@ -28,7 +29,6 @@ from pathlib import Path
 from typing import cast
 
 import uvicorn
-import uvloop
 from starlette.types import ASGIApp
 
 from onoff.errors import OnoffError
@@ -37,6 +37,9 @@ from onoff.server.limits import CONNECTIONS, REQUEST_SECONDS, Connection, Room, 
 from onoff.server.store import Store, open_store
 from onoff.server.watch import Watcher
 from onoff.wire import Catalogue
+
+with suppress(ImportError):  # without it asyncio serves fewer queries a second
+    from uvloop import new_event_loop
 
 # A server that was killed leaves its port within a moment; who starts it again must not fail for that.
 _PORT_PATIENCE = 3.0
@@ -246,7 +249,7 @@ def _work(
     except OnoffError as error:
         logging.getLogger("onoff.server").error("%s", error)
         return
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_answer(serve_requests(made, listening, limit, seconds)))
 
 

@@ -169,7 +169,7 @@ def _print(found: Costs) -> None:
         cells.append([*[cost.chain] * several, name, str(cost.lag), *numbers, *sizes])
     title = "expected cost of an OFF request"
     if any(cost.margin for cost in rows):
-        title += f" (± 95 % over at most {found.streams} simulated streams)"
+        title += f" (± 95 % over at most {found.streams} simulated streams, or draws of a race)"
     if rows:
         print_table(title, [*headings, *["bytes", "all bytes"] * sized], cells)
     if found.sensitive:

@@ -111,7 +111,7 @@ def get(
     finally:
         note_planner(client)
     try:
-        _deliver(*found, client, client.journal.promise, out, as_json)
+        _deliver(*found, client, out, as_json)
     finally:
         del found  # the message is off the memory before the wait: that takes time, too
         client.wait_to_exit()
@@ -166,7 +166,7 @@ def resume(
     if not pending:
         note("nothing was pending; this is the last message again, and no server was asked")
     try:
-        _deliver(*found, client, kept.promise, out, as_json)
+        _deliver(*found, client, out, as_json)
     finally:
         del found
         client.wait_to_exit()
@@ -295,18 +295,19 @@ async def _play(
         return PlayResult(file, len(items), len(steps), words, Totals.of(client.journal.steps())), steps
 
 
-def _deliver(
-    message: Message | errors.SourceError, row: Step, client: Client, promise: str, out: Path | None, as_json: bool
-) -> None:
+def _deliver(message: Message | errors.SourceError, row: Step, client: Client, out: Path | None, as_json: bool) -> None:
     """Write the message where it was wanted, and add notes about it.
 
     Raises `SourceError` if there is none, or nothing was published yet: a script must not take nothing for an empty
     message. If the message cannot be written, the error says how to get it without another request.
     """
-    if row.made_private and (client.habits is None or client.habits.stage == "known"):
+    from onoff.client.status import snapshot
+
+    kept = snapshot(client.path) if row.made_private else None  # `client` itself may never have been open
+    if kept is not None and kept.public["habits"]["stage"] == "known":
         without = "no --next was given, and the query must hide the next request"
         early = "the first requests of a journal always are"
-        note(f"this request was made ON: {without if promise == 'both' and row.next is None else early}")
+        note(f"this request was made ON: {without if kept.promise == 'both' and row.next is None else early}")
     log_step(row, client.chain.names)
     if isinstance(message, errors.SourceError):
         raise message

@@ -112,7 +112,8 @@ def setup(
         if feeds is None:
             old, found = _change(place, add or [], remove or [])
         else:
-            old, found = _new(place, feeds, strict, force, token)
+            learns = given is None and promise != "all" and not sensitive
+            old, found = _new(place, feeds, strict, force, token, learns)
         made, noted = old.change(found.sources, remove or (), given, promise, options.parse_sources(sensitive))
         made = replace(made, port=port or made.port)
         asyncio.run(made.begin(noted, token))
@@ -133,10 +134,13 @@ def _change(place: Path, add: list[str], remove: list[str]) -> tuple[Setup, Foun
     return old, _ask([entry_of(line, "--add") for line in add], old.sources, strict=True)
 
 
-def _new(place: Path, feeds: str, strict: bool, force: bool, token: str | None) -> tuple[Setup, FoundUrls]:
+def _new(
+    place: Path, feeds: str, strict: bool, force: bool, token: str | None, learns: bool
+) -> tuple[Setup, FoundUrls]:
     """Make a set-up of a list, and look at its URLs."""
     from onoff.apps.setup import Setup, has_setup, next_number
     from onoff.client.feeds import FoundUrls, list_feeds
+    from onoff.client.habits import check_learning
 
     if has_setup(place) and not force:
         raise OnoffError(
@@ -145,7 +149,10 @@ def _new(place: Path, feeds: str, strict: bool, force: bool, token: str | None) 
         )
     if feeds.startswith(("http://", "https://")):
         return Setup(place, _names(feeds, token), feeds, number=next_number(place)), FoundUrls({}, {}, ())
-    found = _ask(list_feeds(feeds), {}, strict)
+    entries = list_feeds(feeds)
+    if learns:
+        check_learning(len(entries))  # before each is asked for
+    found = _ask(entries, {}, strict)
     return Setup(place, found.sources, number=next_number(place)), found
 
 

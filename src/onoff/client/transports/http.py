@@ -308,7 +308,11 @@ def check_url(url: str, needed: str = "http(s)://host/path is needed") -> SplitR
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and " " not in url
-        _ = parts.port, httpx.URL(url).raw_host  # both look closer: at the number, and at the letters of the host
+        host = httpx.URL(url).raw_host.removesuffix(b".")  # looks closer, at the letters of the host
+        if parts.port == 0:  # looks closer, at the number
+            raise ValueError("no server has the port 0")
+        if fits and not all(0 < len(part) < 64 for part in host.split(b".")):
+            raise ValueError("between the dots of a host's name are 1 to 63 letters")
     except (ValueError, httpx.InvalidURL, UnicodeError) as error:
         raise CatalogueError(f"{mask(url)} is not an address ({plain(str(error))}): {needed}") from None
     if not fits:

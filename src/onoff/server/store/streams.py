@@ -69,7 +69,7 @@ class FileStreams:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
             if os.fstat(self._file).st_size == 0:
-                os.posix_fallocate(self._file, 0, end)  # a disk that fills up later does no harm
+                _take_room(self._file, end)
                 os.pwrite(self._file, secrets.token_bytes(_KEY_BYTES), end)
             fcntl.flock(self._file, fcntl.LOCK_UN)
             self._status, self._key = os.fstat(self._file), os.pread(self._file, _KEY_BYTES, end)
@@ -115,3 +115,12 @@ class FileStreams:
 
     def _unavailable(self, error: OSError) -> StoreUnavailable:
         return StoreUnavailable(f"{self._path}: {error.strerror}")
+
+
+def _take_room(file: int, size: int) -> None:
+    """Fill an empty file with zeros that have their room on the disk: one that fills up later does no harm."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+    else:  # macOS
+        with open(file, "wb", closefd=False) as stream:
+            stream.write(bytes(size))
