@@ -236,8 +236,9 @@ def check_version(database: sqlite3.Connection, file: Path, error: type[OnoffErr
     """Refuse a journal of another version. Its rows may mean something else, and look damaged."""
     [[found]] = database.execute("SELECT value FROM meta WHERE key = 'version'").fetchall()
     if found != JOURNAL_VERSION:
-        version = plain(str(found), 20)
-        raise error(f"{file}: is a journal of version {version}, and only version {JOURNAL_VERSION} is read: {AFRESH}")
+        age = "an older" if str(found).isdecimal() and int(found) < int(JOURNAL_VERSION) else "another"
+        version = f"{age} version ({plain(str(found), 20)}; this onoff reads {JOURNAL_VERSION})"
+        raise error(f"{file}: is a journal of {version}: {AFRESH}")
 
 
 def read_rows(

@@ -215,8 +215,8 @@ def test_an_error_of_the_disk_is_not_damage(path, monkeypatch, call, number):
     opened(path).close()
 
 
-@pytest.mark.parametrize("version", ["8", "12"])
-def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed(path, version):
+@pytest.mark.parametrize(("version", "age"), [("8", "an older"), ("13", "another")])
+def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed(path, version, age):
     journal = opened(path)
     make_step(journal)
     journal.close()
@@ -225,7 +225,8 @@ def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed
     database.close()
     content = path.read_bytes()
     for read in (opened, snapshot, journals.read_journal, lambda file: audit.read_journal(file, None)):
-        with pytest.raises(OnoffError, match=f"is a journal of version {version},.*only version 11.*a new journal"):
+        complaint = rf"is a journal of {age} version \({version}; this onoff reads 12\).*a new journal"
+        with pytest.raises(OnoffError, match=complaint):
             read(path)
     assert path.read_bytes() == content
 
