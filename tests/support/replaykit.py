@@ -97,6 +97,10 @@ class Life:
         """What the caller asks for: a test may replace it."""
         return private
 
+    def gap(self, t):  # noqa: ARG002
+        """Whether a request before step t may be missing: a test may replace it."""
+        return False
+
     def live(self, count, patches=()):
         """Make a stream of `count` steps, the client's code patched as told; write the log."""
         with ExitStack() as stack:
@@ -113,10 +117,11 @@ class Life:
         client = self._open()
         for t in range(count):
             self.t = t
-            private = self.asked(t, self.path[t], self.statuses[t])
+            gap = self.gap(t)
+            private = client.status(self.asked(t, self.path[t], self.statuses[t]), gap)
             following = None if self.promise == "past" else self.chain.names[self.path[t + 1]]
             await client.ready(private)
-            client.begin(self.chain.names[self.path[t]], following, private)
+            client.begin(self.chain.names[self.path[t]], following, private, gap)
             self.send()
             if self.rng.random() < self.kills:  # before the answer, or after it was on its way
                 client = self._open(client)

@@ -20,8 +20,9 @@ from onoff.audit.law import UNCHECKED, Finding, Law
 from onoff.types import PlanName, Query
 
 if TYPE_CHECKING:
-    from onoff.audit.habits import Recorded
+    from onoff.audit.habits import Recorded, Served
 
+ANEW = "everything, anew"  # the plan of a full set before which a request may be missing
 ERASED = Finding(UNCHECKED, "its request or its numbers were erased")
 OUTSIDE = Finding(UNCHECKED, "the log begins after it or ends before it")
 
@@ -35,19 +36,22 @@ class Due(NamedTuple):
 
 
 def due_steps(
-    steps: Sequence[Step], announced: bool, full_sets: int = 1, everything: Iterable[bool] = repeat(False)
+    steps: Sequence[Step], announced: bool, full_sets: int = 1, served: Iterable[Served | None] = repeat(None)
 ) -> list[Due]:
     """Work out what was due at each step of a journal whose stream had to begin with this many full sets.
 
     With `announced` (promise `both`) a step without a next request asks for everything. A stream that begins with one
-    full set more than it must is within the rules, and then its first one does not count. `everything` has the steps
-    that ask for everything because of the habits (`onoff.audit.habits`). Where the request was erased, the next one
-    was, too: that there was one is believed.
+    full set more than it must is within the rules, and then its first one does not count. `served` has what serves each
+    step by the habits (`onoff.audit.habits`): some ask for everything. After a step `ANEW` the stream begins again.
+    Where the request was erased, the next one was, too: that there was one is believed.
     """
     begin = full_sets + all(not step.lag for step in steps[: full_sets + 1])
     found: list[Due] = []
     lag, last = 0, None
-    for (number, step), whole in zip(enumerate(steps), everything, strict=False):
+    for (number, step), now in zip(enumerate(steps), served, strict=False):
+        if now is not None and step.plan == ANEW:
+            begin = max(begin, number + now.chain.depth)
+        whole = now is not None and now.due
         without_next = announced and step.next is None and (step.request is not None or not step.lag)
         full = step.asked_private or without_next or number < begin or whole
         lag = 0 if full else lag + 1

@@ -34,6 +34,7 @@ from onoff.text import plain
 from onoff.types import RandBelow, is_flag
 
 FULL_SET = "everything"  # what a journal calls the law of a step that asks for all sources
+ANEW = "everything, anew"  # the same, where a request before it may be missing, or repeated
 
 
 @dataclass(frozen=True)
@@ -174,13 +175,23 @@ def begin_past(
     private: bool,
     prepared: StepLaw | None,
     randbelow: RandBelow = secrets.randbelow,
+    anew: bool = False,
 ) -> Begun:
-    """Draw the query of a step of the promise `past` or `all`. Unless it is the full set, it needs `prepared`."""
+    """Draw the query of a step of the promise `past` or `all`. Unless it is the full set, it needs `prepared`.
+
+    `anew`: a request before this one may be missing, or this one may repeat it. Then all that was known of the reader
+    is forgotten, and as many full sets are due as in a new journal: one for each request that the habits remember.
+    """
+    if anew:
+        unsettled = max(state.unsettled, public.habits.chain.depth - 1)
+        state = replace(state, last=None, reader=None, context=None, unsettled=unsettled)
+        public = replace(public, rows=None)
     chain, everything = public.habits.chain, public.asks_for_all(private)
     check_request(state, chain, request, anything=everything)
     reader = request if state.reader is None else int(chain.step[state.reader, request])
     if everything:
-        pending = Pending(request, None, True, private, 0, tuple(range(chain.n)), FULL_SET, 0.0)
+        name = ANEW if anew else FULL_SET
+        pending = Pending(request, None, True, private, 0, tuple(range(chain.n)), name, 0.0)
         # The first step of a new journal may repeat a request whose query already went out: it does not count.
         after = public.after_everything(request, private, counts=state.unsettled == 0)
         context = None if after.rows is None else after.rows.context(reader, None, private=True)

@@ -122,7 +122,7 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
         pass
     elif after.last is None:
         left = amount(after.unsettled + 1, "request")
-        print(f"the first requests of a journal ask for everything, whatever is said: {left} to go")
+        print(f"the first requests of a journal, or after a gap, ask for everything, whatever is said: {left} to go")
     else:
         print(f"steps since privacy was last ON: {after.lag}")
     if after.announced is not None:
