@@ -186,7 +186,7 @@ def test_for_every_program_that_got_no_message_one_request_to_come_is_on(own):
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_request_without_a_step_leaves_it_to_the_next_one_to_be_on(web, together):
-    """Servers see the same as if it had not been made: the first step after it is ON, and the second is not."""
+    """Servers see the same as if it had not been made. The second step after it is made ON, too: a source failed."""
     honest = web.server.respond
 
     async def ask(http, queue):
@@ -202,11 +202,12 @@ def test_a_request_without_a_step_leaves_it_to_the_next_one_to_be_on(web, togeth
             failed.append(true_status(await http.get("/weather")))
             for name in ("sports", "news"):
                 await http.get(f"/{name}")
-        return failed, [(NAMES[row.request], row.private) for row in queue.client.journal.steps(since=1)]
+        rows = queue.client.journal.steps(since=1)
+        return failed, [(NAMES[row.request], row.private, row.asked_private) for row in rows]
 
     failed, made = through(web, ask)
     assert failed == [503, 503]
-    assert made == [("weather", False), ("sports", True), ("news", False)]
+    assert made == [("weather", False, False), ("sports", True, True), ("news", True, False)]
 
 
 def test_what_failed_is_made_at_public_times_when_the_server_is_back(own, monkeypatch):

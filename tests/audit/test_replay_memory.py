@@ -144,7 +144,7 @@ def test_full_sets_after_a_gap_are_due_and_the_laws_after_them_are_those_of_a_ne
 
 def test_a_client_that_makes_one_full_set_after_a_gap_is_found_there(tmp_path):
     def goes_on(*given):
-        *drawn, anew = given
+        *drawn, anew, _ = given
         begun = begin_past(*drawn)
         pending = replace(begun.pending, plan=ANEW if anew else begun.pending.plan)
         return replace(begun, pending=pending, state=replace(begun.state, pending=pending))

@@ -55,8 +55,8 @@ class Drawing:
     async def ready(self, private: bool) -> None:
         """Wait until a query can be drawn at once."""
 
-    def begin(self, source: str, next: str | None, private: bool, gap: bool = False) -> Pending:
-        """Draw the query of a step and put it on disk."""
+    def begin(self, source: str, next: str | None, private: bool, gap: bool = False, full: bool = False) -> Pending:
+        """Draw the query of a step and put it on disk. `full`: it is made ON, whatever was asked."""
         raise NotImplementedError
 
     def look_ahead(self) -> None:
@@ -76,13 +76,13 @@ class Both(Drawing):
         self._chain, self._journal, self._planner, self._randbelow = chain, journal, planner, randbelow
         self._digests = PlanDigests()
 
-    def begin(self, source: str, next: str | None, private: bool, gap: bool = False) -> Pending:  # noqa: ARG002
+    def begin(self, source: str, next: str | None, private: bool, gap: bool = False, full: bool = False) -> Pending:  # noqa: ARG002
         request = self._chain.index(source)
         following = None if next is None else self._chain.index(next)
         before = self._journal.state
-        lag = next_lag(before, following, private)
+        lag = next_lag(before, following, private or full)
         plan = self._planner.best(lag) if lag else None
-        begun = begin_both(before, self._chain, request, following, private, plan, self._randbelow)
+        begun = begin_both(before, self._chain, request, following, private, plan, self._randbelow, full)
         begun = self._journal.name_versions(begun)
         cost, law = float(self._chain.n), None
         if plan is not None:
@@ -140,7 +140,7 @@ class Past(Drawing):
             return
         self._ready = await self._ahead.take_prepared(rows, state.step)
 
-    def begin(self, source: str, next: str | None, private: bool, gap: bool = False) -> Pending:
+    def begin(self, source: str, next: str | None, private: bool, gap: bool = False, full: bool = False) -> Pending:
         if next is not None:
             raise SessionError(
                 f"{self._journal.path}: was made for the promise {self._journal.promise!r}, which needs no next "
@@ -154,7 +154,7 @@ class Past(Drawing):
         step = None if ready is None else ready.step
         request = self._chain.index(source)
         anew = gap and self._public.habits.stage == "known"
-        begun = begin_past(self._journal.state, self._public, request, private, step, self._randbelow, anew)
+        begun = begin_past(self._journal.state, self._public, request, private, step, self._randbelow, anew, full)
         begun = self._journal.name_versions(begun)
         cost, law = (float(self._chain.n), None) if ready is None else (ready.step.cost, ready.law)
         before = self._public.habits

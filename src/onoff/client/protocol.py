@@ -139,8 +139,12 @@ def begin_both(
     private: bool,
     plan: Plan | None,
     randbelow: RandBelow = secrets.randbelow,
+    full: bool = False,
 ) -> Begun:
-    """Draw the query of a step of the promise `both`. `plan` serves the step's lag; a step at lag 0 needs none."""
+    """Draw the query of a step of the promise `both`. `plan` serves the step's lag; a step at lag 0 needs none.
+
+    `full`: it is made ON, whatever was asked.
+    """
     check_request(state, chain, request)
     if next is not None:
         _check_source(chain, next)
@@ -153,7 +157,7 @@ def begin_both(
         )
     if next is not None and chain.P[request, next] == 0:
         raise _impossible(chain, request, next)
-    lag = next_lag(state, next, private)
+    lag = next_lag(state, next, private or full)
     numbers = _Numbers(randbelow)
     if lag == 0:
         query, name, rounding = tuple(range(chain.n)), FULL_SET, 0.0
@@ -176,17 +180,19 @@ def begin_past(
     prepared: StepLaw | None,
     randbelow: RandBelow = secrets.randbelow,
     anew: bool = False,
+    full: bool = False,
 ) -> Begun:
     """Draw the query of a step of the promise `past` or `all`. Unless it is the full set, it needs `prepared`.
 
     `anew`: a request before this one may be missing, or this one may repeat it. Then all that was known of the reader
     is forgotten, and as many full sets are due as in a new journal: one for each request that the habits remember.
+    `full`: the step is made ON, whatever was asked.
     """
     if anew:
         unsettled = max(state.unsettled, public.habits.chain.depth - 1)
         state = replace(state, last=None, reader=None, context=None, unsettled=unsettled)
         public = replace(public, rows=None)
-    chain, everything = public.habits.chain, public.asks_for_all(private)
+    chain, everything = public.habits.chain, public.asks_for_all(private or full)
     check_request(state, chain, request, anything=everything)
     reader = request if state.reader is None else int(chain.step[state.reader, request])
     if everything:

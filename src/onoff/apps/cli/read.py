@@ -305,7 +305,7 @@ def _deliver(
     """
     if row.made_private and (client.habits is None or client.habits.stage == "known"):
         without = "no --next was given, and the query must hide the next request"
-        early = "the first requests of a journal, or after a gap, always are"
+        early = "the first requests of a journal, or after a gap or a failure, always are"
         note(f"this request was made ON: {without if promise == 'both' and row.next is None else early}")
     log_step(row, client.chain.names)
     if isinstance(message, errors.SourceError):
