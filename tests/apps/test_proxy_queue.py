@@ -132,6 +132,38 @@ def test_after_a_request_that_was_turned_away_the_next_one_is_on(web):
     assert through(web, again, first_ever=False) == [True, False]
 
 
+def test_after_a_gap_as_many_requests_are_on_as_the_habits_remember(web):
+    deep = Chain([[0.2] * 5] * 6, NAMES, states=[*((x,) for x in range(5)), (1, 0)])
+
+    async def ask(http, queue):
+        await http.put("/onoff/privacy", content="off")
+        for _ in range(3):
+            await http.get("/news")
+        queue._longest = 0
+        await http.get("/news")
+        queue._longest = 9
+        for name in ("sports", "weather", "news"):
+            await http.get(f"/{name}")
+        queue.expect_repeat()
+        for name in ("sports", "weather", "news"):
+            await http.get(f"/{name}")
+        return [row.private for row in queue.client.journal.steps()]
+
+    assert through(web, ask, chain=deep) == [True, True, False, True, True, False, True, True, False]
+
+    async def killed():
+        async with past(web, deep, first_ever=False) as client:
+            await (await RequestQueue(client).__aenter__()).submit("news")  # the queue has no end of its own
+
+    async def again(http, queue):
+        for name in ("sports", "weather", "news"):
+            await http.get(f"/{name}")
+        return [row.private for row in queue.client.journal.steps(since=10)]
+
+    asyncio.run(killed())
+    assert through(web, again, chain=deep, first_ever=False) == [True, True, False]
+
+
 def test_for_every_program_that_got_no_message_one_request_to_come_is_on(own):
     """A server that fails, or is slow, makes programs ask again for the same source, which no habit says."""
     honest = own.server.respond
@@ -154,7 +186,7 @@ def test_for_every_program_that_got_no_message_one_request_to_come_is_on(own):
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_request_without_a_step_leaves_it_to_the_next_one_to_be_on(web, together):
-    """Servers see the same as if it had not been made: the first step after it is ON, and the second is not."""
+    """Servers see the same as if it had not been made. The second step after it is made ON, too: a source failed."""
     honest = web.server.respond
 
     async def ask(http, queue):
@@ -170,11 +202,12 @@ def test_a_request_without_a_step_leaves_it_to_the_next_one_to_be_on(web, togeth
             failed.append(true_status(await http.get("/weather")))
             for name in ("sports", "news"):
                 await http.get(f"/{name}")
-        return failed, [(NAMES[row.request], row.private) for row in queue.client.journal.steps(since=1)]
+        rows = queue.client.journal.steps(since=1)
+        return failed, [(NAMES[row.request], row.private, row.asked_private) for row in rows]
 
     failed, made = through(web, ask)
     assert failed == [503, 503]
-    assert made == [("weather", False), ("sports", True), ("news", False)]
+    assert made == [("weather", False, False), ("sports", True, True), ("news", True, False)]
 
 
 def test_what_failed_is_made_at_public_times_when_the_server_is_back(own, monkeypatch):

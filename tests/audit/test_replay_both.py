@@ -153,7 +153,7 @@ def on_in_secret(made):
     """The client goes ON for one source, which nobody asked it to."""
     begin = promises.begin_both
 
-    def wrong(state, chain, request, next, private, plan, below):
+    def wrong(state, chain, request, next, private, plan, below, _):
         if request != 2 or private or state.last is None:
             return begin(state, chain, request, next, private, plan, below)
         made.wrong.append(made.t)

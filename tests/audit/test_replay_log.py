@@ -18,6 +18,7 @@ from onoff.audit.files import read_journal, read_log
 from onoff.audit.law import Law
 from onoff.audit.numbers import Bets, redraws
 from onoff.client import promises
+from onoff.client.journal import Journal
 from oracles import random_chain
 from pastkit import habits
 from replaykit import CHAIN, CheapestPlan, life, race, write_lines
@@ -391,6 +392,30 @@ def test_an_off_request_that_the_chain_calls_impossible_is_found(made, off):
     with forged(made.journal_file) as database:
         database.execute("UPDATE meta SET value = ? WHERE key = 'chain'", (made.chain.fingerprint,))
     assert ((at, "chain") in [(found.step, found.rule) for found in made.audit().findings]) == off
+
+
+# Failures
+
+
+@pytest.mark.parametrize("promise", ["past", "both", "memory"])
+def test_for_five_minutes_after_a_failure_all_is_asked_for_and_a_client_that_does_not_is_found(tmp_path, promise):
+    """A step takes 100 seconds. Where it is not known on which side of the five minutes it was drawn, either passes."""
+
+    def lived(name, *patches):
+        made = life(tmp_path, promise, name=name, private=0.0, first_ever=True)
+        made.fails = lambda t, x: t in (5, 12, 13)
+        made.live(20, [patch("time.time", lambda: 1e9 + 100 * made.t), *patches])
+        return made
+
+    made = lived("honest")
+    near = [step.step for step in made.steps() if step.step > 3 and not step.lag]
+    assert near == [6, 7, 13, 14, 15]
+    assert made.audit().word == "PASSED"
+    with forged(made.journal_file) as database:  # a step is made longer: it may have been drawn when all was well
+        database.execute("UPDATE steps SET ended = ended + 150 WHERE step = ?", (near[-1],))
+    assert made.audit().word == "PASSED"
+    found = lived("planted", patch.object(Journal, "failing", False)).audit()
+    assert (found.first.step, found.first.rule) == (near[0], "status")
 
 
 # The referee can be read in an hour.

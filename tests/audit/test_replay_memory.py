@@ -11,7 +11,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from onoff.client import promises
 from onoff.client.journal import Journal
+from onoff.client.protocol import ANEW, begin_past
 from onoff.past import PastState
 from pastkit import habits
 from replaykit import Life, life
@@ -123,6 +125,34 @@ def test_a_missing_full_set_in_a_new_journal_is_found_there(tmp_path, first_ever
         assert (found.first.step, found.first.rule) == (due - 1, "status")
     else:  # as if nothing had ever been asked before
         assert found.word == "PASSED"
+
+
+GAPS = 0, 8, 16, 17, 25, 32  # steps before which a request may be missing
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_full_sets_after_a_gap_are_due_and_the_laws_after_them_are_those_of_a_new_journal(tmp_path, depth):
+    made = life(tmp_path, "memory", chain=habits(3, depth, 2, full=True, zeros=False), private=0.1)
+    made.gap = lambda t: t in GAPS
+    made.live(40)
+    assert [step.step for step in made.steps() if step.plan == ANEW] == list(GAPS)
+    for options in ({}, {"engine": made.engine()}, {"engine": made.engine(), "record": None}):
+        found = made.audit(**options)
+        assert (found.word, found.drawn) == ("PASSED", found.off), str(found)
+    assert found.off > 10
+
+
+def test_a_client_that_makes_one_full_set_after_a_gap_is_found_there(tmp_path):
+    def goes_on(*given):
+        *drawn, anew, _ = given
+        begun = begin_past(*drawn)
+        pending = replace(begun.pending, plan=ANEW if anew else begun.pending.plan)
+        return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
+
+    made = life(tmp_path, "memory", chain=DEEP, private=0.0)
+    made.gap = lambda t: t == 9
+    found = made.live(20, [patch.object(promises, "begin_past", goes_on)]).audit()
+    assert (found.first.step, found.first.rule) == (10, "status"), str(found)
 
 
 def test_a_law_that_is_missing_leaves_steps_unchecked_until_as_many_full_sets_as_the_memory_is_deep(tmp_path):

@@ -254,7 +254,7 @@ def test_a_law_that_was_chosen_by_the_request_leaves_that_step_unchecked_if_laws
 def test_going_on_for_a_sensitive_request_is_found(tmp_path):
     made, begin = life(tmp_path, "past", seed=2, **SMALL), promises.begin_past
 
-    def switched(state, public, request, private, prepared, below):
+    def switched(state, public, request, private, prepared, below, *_):
         if request != 1 or public.asks_for_all(private):
             return begin(state, public, request, private, prepared, below)
         made.wrong.append(made.t)

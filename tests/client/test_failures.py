@@ -1,7 +1,8 @@
-"""Who got a failure and asks again gets it again for a while, from the journal: no step is made.
+"""Who got a failure and asks again at once gets it again, from the journal: no step is made.
 
 A person or a program that got no message asks again. The chain does not say so, and two sets that both hold the source
-tell more than one. What a repetition tells is enumerated here, with the weights that the client draws with.
+tell more than one. So who got a failure has a next step of another law, and for five minutes it is made ON. What either
+tells is enumerated here, with the weights that the client draws with.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from itertools import pairwise
 
 import pytest
 
-from clientkit import BODIES, NAMES, OFF, ON, faulty
+from clientkit import BODIES, CHAIN, NAMES, OFF, ON, cut_off, faulty
 from onoff import Chain, connect
 from onoff.client import journal as journals
+from onoff.client.status import status
 from onoff.client.transports import origins
-from onoff.errors import OnoffError, SourceError
+from onoff.errors import OnoffError, PendingRequest, SourceError
 from onoff.past import PastState
 from pastkit import drawn, exactly
 from recordingserver import reply
@@ -61,10 +63,15 @@ def told(chain, failed, repeat):
                 for other, chance in again.items():
                     key = hidden, (query, other)
                     joint[key] = joint.get(key, 0) + p * share * chance / chain.n
+    return bits(joint, chain.n)
+
+
+def bits(joint, n):
+    """I(hidden; view) of {(hidden, view): probability}; all of n hidden ones are as likely."""
     views = {}
     for (_, view), p in joint.items():
         views[view] = views.get(view, 0) + p
-    return math.fsum(float(p * (p * chain.n / views[view]).ln()) for (_, view), p in joint.items()) / math.log(2)
+    return math.fsum(float(p * (p * n / views[view]).ln()) for (_, view), p in joint.items()) / math.log(2)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -73,6 +80,65 @@ def test_a_failure_that_is_answered_from_the_journal_tells_nothing_and_a_fresh_d
     """The second case is a server that fails one source: that there is a repetition tells something, too."""
     assert abs(told(chain, failed, not_asked)) < 1e-12
     assert 0.19 < told(chain, failed, asked_again) < 0.41
+
+
+def last_alone(wanted, failed):
+    """The rule: which requests are no step, and whether the step is made ON."""
+    return failed & {wanted[-1]}, bool(failed)
+
+
+def any_of_five_minutes(wanted, failed):
+    """Planted: all that was wanted and has failed is answered from the journal, and open queries are drawn."""
+    return failed & set(wanted), False
+
+
+def next_step(rows, state, silent):
+    """{source: probability} of the next request that is a step; `silent` ones move the reader, and nothing is seen."""
+    found, now = dict.fromkeys(range(len(rows)), Decimal(0)), {state: Decimal(1)}
+    while sum(now.values()) > Decimal("1e-50"):
+        moved = {}
+        for z, p in now.items():
+            for x, q in enumerate(rows[z]):
+                place = moved if x in silent else found
+                place[x] = place.get(x, 0) + p * q
+        now = moved
+    return found
+
+
+def told_by_open_queries(chain, failed, rule, inside):
+    """The bits that these open requests tell of one before them, made ON; `inside`: the five minutes are not over.
+
+    The `failed` sources fail in every set.
+    """
+    start, rows = PastState.start(chain), [exactly(row) for row in chain.P]
+    points = [start.context(x, None, private=True) for x in range(chain.n)]
+    states, now = {(): start}, {(x, (x,), points[x], ()): 1 / Decimal(chain.n) for x in range(chain.n)}
+    for fresh in inside:
+        after = {}
+        for (hidden, wanted, context, view), p in now.items():
+            silent, full = rule(wanted, failed if fresh else frozenset())
+            step = states[view].prepare()
+            for x, q in next_step(rows, wanted[-1], silent).items():
+                for query, share in ({"all": Decimal(1)} if full else drawn(step, x, context)).items():
+                    seen = (*view, query)
+                    states[seen] = states.get(seen) or (start if full else states[view].advance(step, query))
+                    came = points[x] if full else states[seen].context(x, context, private=False)
+                    key = hidden, (*wanted, x), came, seen
+                    after[key] = after.get(key, 0) + p * q * share
+        now = after
+    joint = {}
+    for (hidden, _, _, view), p in now.items():
+        joint[hidden, view] = joint.get((hidden, view), 0) + p
+    return bits({key: p for key, p in joint.items() if p}, chain.n)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("inside", [(True,), (True, True), (True, False), (False, False), (True, True, False)])
+def test_open_queries_after_a_failure_tell_nothing_of_the_request_that_may_have_failed(chain, inside):
+    for failed in ({0}, {0, 1}, {1, 2}):
+        assert abs(told_by_open_queries(chain, frozenset(failed), last_alone, inside)) < 1e-12
+        planted = told_by_open_queries(chain, frozenset(failed), any_of_five_minutes, inside)
+        assert planted > 0.05 if inside[0] else abs(planted) < 1e-12
 
 
 # What the client does.
@@ -134,24 +200,19 @@ def test_a_failure_is_given_again_without_a_step_until_its_time_is_over(web, sta
             use(web, lambda client: error_of(client, VICTIM))
 
 
-def test_a_failure_is_known_until_its_time_is_over_although_requests_are_erased(web, monkeypatch):
+def test_the_failure_of_the_last_request_is_known_although_requests_are_erased(web):
     failing(web, VICTIM)
 
     async def ask(client):
+        await client.get("news")
         await error_of(client, VICTIM)
-        for _ in range(3):
-            await client.get("news")
 
-    use(web, ask, keep=1)
+    async def requests(client):
+        return [step.request for step in client.journal.steps()]
+
+    use(web, ask, keep=0)
     use(web, lambda client: error_of(client, VICTIM))
-    moment = time.time()
-    monkeypatch.setattr(journals.time, "time", lambda: moment + 301)
-    requests = use(web, asked_or_erased)
-    assert requests == [None, None, None, NAMES.index("news")]
-
-
-async def asked_or_erased(client):
-    return [step.request for step in client.journal.steps()]
+    assert use(web, requests) == [None, NAMES.index(VICTIM)]
 
 
 @pytest.mark.parametrize("status", [204, 301, 401, 403, 404, 410])
@@ -167,20 +228,65 @@ def test_what_is_no_failure_is_asked_for_again(web, status):
     assert use(web, ask) == [VICTIM, VICTIM]
 
 
-def test_only_who_was_told_of_a_failure_repeats_it_and_a_message_that_comes_meanwhile_changes_nothing(web):
-    """Who asks for a member that failed beside another one follows habits: without a step, its absence would tell."""
+def test_only_who_was_told_of_a_failure_last_repeats_it(web):
+    """All others follow habits: without a step, its absence would tell."""
     failing(web, VICTIM, "weather")
 
     async def ask(client):
         await client.get("news")
-        await error_of(client, VICTIM)
-        await error_of(client, "weather")
+        for name in (VICTIM, VICTIM, "weather", VICTIM):
+            await error_of(client, name)
         web.server.respond = web.origin
-        await client.get("news")
         await error_of(client, VICTIM)
+        await client.get("news")
+        await client.get(VICTIM)
         return await asked(client)
 
-    assert use(web, ask) == ["news", VICTIM, "weather", "news"]
+    assert use(web, ask) == ["news", VICTIM, "weather", VICTIM, "news", VICTIM]
+
+
+def test_while_a_request_is_pending_no_other_is_a_repetition(web):
+    """The pending one was asked for last."""
+    failing(web, VICTIM)
+
+    async def ask(client):
+        await error_of(client, VICTIM)
+        await cut_off(web, client, "news")
+        with pytest.raises(PendingRequest):
+            await client.get(VICTIM)
+
+    use(web, ask)
+
+
+@pytest.mark.parametrize("promise", ["past", "both"])
+def test_for_five_minutes_after_a_set_with_a_failed_member_every_request_is_made_on(web, promise, monkeypatch):
+    """Whichever was wanted, and in any process. What was named as next is then free."""
+    moment, clock = time.time(), [0.0]
+    monkeypatch.setattr(journals.time, "time", lambda: moment + clock[-1])
+
+    def ask(private):
+        async def one(client):
+            message = await client.get("news", "sports" if promise == "both" else None, private)
+            return message.private, message.made_private
+
+        return web.use(one, [(0, 1)]) if promise == "both" else use(web, one, chain=CHAIN, promise="past")
+
+    assert [ask(private) for private in (ON, OFF)] == [(True, False), (False, False)]
+    if promise == "both":  # the request that was named
+        web.use(lambda client: client.get("sports", private=ON))
+    failing(web, VICTIM)
+    assert ask(ON) == (True, False)
+    web.server.respond = web.origin
+    found = []
+    for later in (0.0, 299.0, -301.0, 301.0):
+        clock.append(later)
+        if promise == "past":
+            told = status(web.directory / "j", CHAIN)
+            assert told.journal.failing == (told.law is None) == (0 <= later < 300)
+        found.append(ask(OFF))
+        if promise == "both" and not found[-1][0]:
+            web.use(lambda client: client.get("sports", private=ON))
+    assert found == [(True, True), (True, True), (False, False), (False, False)]
 
 
 def test_what_was_decided_on_before_is_a_step_whatever_has_failed(web):

@@ -1,4 +1,4 @@
-"""Streams of the client's own code after the learning: neither a query nor anything public tells of what is hidden.
+"""Streams of the client's own code with habits that change, or with a gap: no query tells of what is hidden.
 
 Changes come after few transitions here, so short streams have the first use of a chain, new chains, and a blown fuse.
 Requests follow the chain that the client uses, as the promise supposes.
@@ -18,7 +18,7 @@ from onoff.client.protocol import State, begin_past, finish
 from onoff.model.chain import Chain
 from onoff.past import Habits, PublicState
 from onoff.past import habits as rules
-from pastkit import World
+from pastkit import World, habits
 
 ON, OFF = True, False
 SMALL = 1e-9
@@ -114,3 +114,56 @@ def test_a_planted_mistake_is_seen():
         pytest.raises(AssertionError, match="what is public tells of a request"),
     ):
         followed(2, (0, 1, 0), 4)
+
+
+# A request that is missing, or made twice: what the client knows of the reader is wrong.
+
+
+def missing(chain, readers, _):
+    """A request without a query: only the reader moves."""
+    moved = {}
+    for (hidden, z, state), p in readers.items():
+        for x, q in enumerate(chain.P[z].tolist()):
+            came = int(chain.step[z, x])
+            key = (*hidden, came), came, state
+            moved[key] = moved.get(key, 0) + p * Decimal(q)
+    return moved
+
+
+def repeated(chain, readers, make):
+    """The last request once more: only the client moves."""
+    return {(hidden, z, make(state, int(chain.last[z]))): p for (hidden, z, state), p in readers.items()}
+
+
+def told_after_a_gap(depth, event, before, later, forgets=True):
+    """The largest distance of a query after the gap; a planted client makes one request ON, and forgets nothing."""
+    chain = habits(2, depth, 1, full=True, zeros=False)
+    world = World(chain)
+    [*world.streams((ON, *before))]
+    worst, start = 0, {}
+    for past, (public, readers) in world.now.items():
+        after = []
+
+        def make(state, request, public=public, after=after):
+            begun = begin_past(state, public, request, ON, None, anew=forgets)
+            after.append(begun.public)
+            return finish(begun.state)
+
+        moved = event(chain, readers, make)
+        start[(*past, *[tuple(range(chain.n))] * bool(after))] = (after or [public])[0], moved
+    gap = len(next(iter(start)))
+    if event is missing:  # the next request is asked ON
+        later = (ON, *later)
+        world.begin = lambda state, *drawn: begin_past(state, *drawn, anew=forgets and state.step == gap)
+    for _, seen in world.streams((*[ON] * gap, *later), start):
+        worst = max(worst, seen.distance)
+    return worst
+
+
+@pytest.mark.parametrize("event", [missing, repeated])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_after_a_gap_as_many_full_sets_as_the_habits_remember_hide_all_and_one_does_not(depth, event):
+    patterns = [(before, later) for before in ((), (OFF,)) for later in product((OFF, ON), repeat=depth + 1)]
+    assert max(told_after_a_gap(depth, event, *pattern) for pattern in patterns) < SMALL
+    planted = max(told_after_a_gap(depth, event, *pattern, forgets=False) for pattern in patterns)
+    assert planted < SMALL if depth == 1 else planted > Decimal("0.25")

@@ -172,10 +172,8 @@ def not_known(*_):
 
 def of_any_member(self, source):
     """Planted: what failed beside another source is not asked for either."""
-    for step, failures in self._failures:
-        if source in failures:
-            return step, failures[source]
-    return None
+    step = self._failed
+    return (step, step.failures[source]) if source in step.failures else None
 
 
 @pytest.mark.parametrize("mistake", [not_known, of_any_member])

@@ -169,6 +169,51 @@ def test_the_referee_sees_mutants(mutant):
     assert max(leaks) > Fraction(1, 20)
 
 
+# A request that is missing, or made twice
+
+
+class AfterGap(Reference):
+    """At the step `gap` a request has no query (`missing`), or is the last one again: the reader is where they were.
+
+    The client goes on from the state before the gap, or has forgotten it: then any will do.
+    """
+
+    def draw(self, queries, path):
+        lost = self.missing and len(queries) == self.gap
+        return {frozenset(): Fraction(1)} if lost else super().draw(queries, path)
+
+    def context(self, queries, path):
+        z, t = super().context(queries, path)
+        if t < self.gap:
+            return z, t
+        state = path[self.gap - 1] if self.remembers else 0
+        for later in path[self.gap + self.missing : t + 1]:
+            state = self.steps[state][self.last[later]]
+        return state, t
+
+    def move(self, queries, path):
+        again = not self.missing and len(queries) == self.gap
+        return [Fraction(z == path[-1]) for z in range(len(self.P))] if again else None
+
+
+def leak_after_a_gap(depth, before, missing, full_sets, later, remembers=False):
+    """The largest distance after a gap that so many full sets follow; a repetition is one of them."""
+    habits = Habits(2, depth, 1, True, zeros=False)
+    statuses = (True, *before, *[True] * (full_sets + missing), *later)
+    client = habits.client(statuses, AfterGap)
+    client.gap, client.missing, client.steps, client.remembers = len(before) + 1, missing, habits.steps, remembers
+    return largest_distance(stream_law(habits.moves, statuses, client.draw, move=client.move), statuses, frozenset())
+
+
+@pytest.mark.parametrize("missing", [True, False])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_after_a_gap_the_state_is_forgotten_and_as_many_full_sets_as_the_memory_is_deep_show_it(depth, missing):
+    patterns = [(before, later) for before in ((), (False,)) for later in product((True, False), repeat=2)]
+    assert all(leak_after_a_gap(depth, before, missing, depth, later) == 0 for before, later in patterns)
+    one = max(leak_after_a_gap(depth, before, missing, 1, later, remembers=True) for before, later in patterns)
+    assert one == 0 if depth == 1 else one > Fraction(1, 4)
+
+
 # When habits may change
 
 

@@ -82,7 +82,7 @@ class World:
 
     What is hidden are the states that requests really lead to, given all that was asked before the journal. Requests
     follow the chain that the client uses, but those made ON the rows of `private`, if there are any. `stages` has the
-    stage and the chain of the habits wherever a stream came to.
+    stage and the chain of the habits wherever a stream came to, and `now` where the last streams ended.
     """
 
     def __init__(self, chain, sensitive=(), private=None, begin=begin_past):
@@ -132,6 +132,7 @@ class World:
                     found += self._step(past, *there, is_on(past), draw, after)
             yield from ((t, seen) for seen in found)
             now = after
+        self.now = now
         self._note(public for public, _ in now.values())
 
     def _step(self, past, public, readers, private, draw, after):

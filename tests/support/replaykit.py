@@ -97,6 +97,14 @@ class Life:
         """What the caller asks for: a test may replace it."""
         return private
 
+    def gap(self, t):  # noqa: ARG002
+        """Whether a request before step t may be missing: a test may replace it."""
+        return False
+
+    def fails(self, t, x):  # noqa: ARG002
+        """Whether a source fails in the answer to step t: a test may replace it."""
+        return False
+
     def live(self, count, patches=()):
         """Make a stream of `count` steps, the client's code patched as told; write the log."""
         with ExitStack() as stack:
@@ -113,10 +121,12 @@ class Life:
         client = self._open()
         for t in range(count):
             self.t = t
-            private = self.asked(t, self.path[t], self.statuses[t])
+            gap = self.gap(t)
+            private = client.status(self.asked(t, self.path[t], self.statuses[t]), gap)
             following = None if self.promise == "past" else self.chain.names[self.path[t + 1]]
-            await client.ready(private)
-            client.begin(self.chain.names[self.path[t]], following, private)
+            failing = self.journal.failing
+            await client.ready(private or failing)
+            client.begin(self.chain.names[self.path[t]], following, private, gap, failing)
             self.send()
             if self.rng.random() < self.kills:  # before the answer, or after it was on its way
                 client = self._open(client)
@@ -165,7 +175,9 @@ class Life:
         for x, version in zip(state.pending.query, state.pending.held, strict=True):
             self.rounds[x] += int(self.rng.random() < 0.3)
             latest = f"{self.rounds[x]} ab"
-            if version == latest:
+            if self.fails(self.t, x):
+                members.append(Content(503, b"no", size=2))
+            elif version == latest:
                 members.append(Content(200, b"", self.rounds[x], None, latest, True, 8))
             else:
                 body = b"m" * (10 + 7 * x)

@@ -20,7 +20,7 @@ import numpy as np
 from onoff.audit.files import Journal, json_lines, natural, readable, source_set
 from onoff.audit.habits import serve
 from onoff.audit.law import Law, LawLine
-from onoff.audit.rules import due_steps
+from onoff.audit.rules import ANEW, due_steps
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
 from onoff.types import Units
@@ -49,12 +49,14 @@ def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine
     if engine is None:
         return
     served, _ = serve(chain, journal)
-    dues = due_steps(journal.steps, False, chain.depth, everything=(each.due for each in served))
+    dues = due_steps(journal.steps, False, chain.depth, served=served)
     state, known = None, chain
     for step, due, then in zip(journal.steps, dues, served[1:], strict=True):
         if then.changed:  # by other rows for the same states, or by a Markov chain that was learned
             P = then.chain.P
             known = Chain(P, chain.names, states=chain.states if len(P) == len(chain.P) else None)
+        if step.plan == ANEW:
+            state = None
         if due.lag == 0 and (then.due or not due.counts):
             state = None
         elif due.lag == 0:

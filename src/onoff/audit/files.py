@@ -31,7 +31,8 @@ class Step:
     """One step as the journal has it. The lag is 0 for a full set; `query` is sorted.
 
     `numbers` are the (bound, number) pairs of the draw and `digest` is that of its law. `received` has (source,
-    version, bytes) of the members that arrived whole, held within `cache` bytes; both are None while it is pending.
+    version, bytes) of the members that arrived whole, held within `cache` bytes, `ended` is when that was, in seconds
+    since 1970, and all are None while it is pending. A member of it has `failed`.
     `request`, `next` and `numbers` are None where they were erased.
     """
 
@@ -48,6 +49,8 @@ class Step:
     received: tuple[tuple[int, str | None, int], ...] | None
     cache: int | None
     attempts: int
+    ended: float | None
+    failed: bool
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,8 @@ def _step(row: Mapping[str, Any], n: int) -> Step:
         received=received,
         cache=row["cache"],
         attempts=natural(row["attempts"]),
+        ended=None if row["ended"] is None else float(row["ended"]),
+        failed=any(status for _, _, _, *status in answer or ()),
     )
 
 

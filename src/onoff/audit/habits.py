@@ -152,7 +152,7 @@ class Habits:
         """The chain that is due from the next step on, if it is another one."""
         if self.stage in ("learning", "complete") and (step.asked_private or self.stage == "learning"):
             return self._learn(step)
-        if self.stage == "all" or self._sensitive:
+        if self.stage == "all" or self._sensitive or (self.stage == "complete" and private):
             return None
         self.stage = "known"
         if private or len(step.query) > 1:

@@ -27,7 +27,7 @@ from onoff.audit.habits import Recorded, Served, serve
 from onoff.audit.law import COARSE, UNCHECKED, Finding, Law, LawLine, Pairs, check_encoder, check_law
 from onoff.audit.races import Race
 from onoff.audit.rows import Pasts, Walk, home
-from onoff.audit.rules import ERASED, Due, Held, PlanRule, Seen, check_step, due_steps
+from onoff.audit.rules import ANEW, ERASED, Due, Held, PlanRule, Seen, check_step, due_steps
 from onoff.types import PlanName, Query, Units
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def replay(
     found, steps, held, seen = Replay(), journal.steps, Held(), Seen(lines)
     served, found.findings = serve(chain, journal)
     draws = _Draws(chain, journal, iter(laws), found)
-    dues = due_steps(steps, journal.promise == "both", chain.depth + begun, (each.due for each in served))
+    dues = due_steps(steps, journal.promise == "both", chain.depth + begun, served)
     for t, (step, due, now, then) in enumerate(zip(steps, dues, served, served[1:], strict=False)):
         wrong = [
             *check_step(now.chain, chain.names, step, due, steps[max(0, t - now.chain.depth) : t]),
@@ -111,6 +111,8 @@ class _Draws:
         while self._line is not None and self._line.step < step.step:
             self._line = next(self._laws, None)
         line = self._line if self._line is not None and self._line.step == step.step else None
+        if step.plan == ANEW:
+            self._pasts, self._full_sets, self._requests = None, 0, []
         self._requests = [*self._requests, step.request][-then.chain.depth :]
         if due.lag == 0:
             self._ask_for_all(due, then)

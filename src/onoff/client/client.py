@@ -199,7 +199,7 @@ class Client:
         `next` is for the promise "both" alone: an OFF request binds you to it, and without it the request is made ON,
         as the first requests of a journal are. Raises `SourceError` if the server has no message for the source. The
         step is then finished. For a failure that people repeat, a second call within five minutes raises the same
-        error without a step.
+        error without a step, if it is the next one; for these five minutes other requests are made ON.
         """
         return (await self.ask(source, next, private)).unwrap()
 
@@ -249,25 +249,36 @@ class Client:
             yield await self.ask(*request, decided=True)
 
     async def ask(
-        self, source: str, next: str | None = None, private: bool | None = None, decided: bool = False
+        self,
+        source: str,
+        next: str | None = None,
+        private: bool | None = None,
+        decided: bool = False,
+        lost: bool = False,
     ) -> Message:
         """As `get`, but return a failure as a message with its `error` set.
 
-        Draws the query, puts it on disk, and completes the step. If the source was wanted and failed in the last five
-        minutes, the failure is the answer, without a step, unless the request was `decided` on or announced before.
+        `lost`: a request before this one may be missing, or this one may repeat it. Its step then is ON, with known
+        habits that remember k requests the first of k full sets.
+
+        Draws the query, puts it on disk, and completes the step. If the source was wanted and failed in the last step,
+        within five minutes, the failure is the answer, without a step, unless the request was `decided` on or announced
+        before. Every other request is a step, and is made ON for five minutes after a step with a failed member.
         """
         check_call(source, next, private)
         async with self._in_turn() as drawing:
-            status = drawing.status(None if private is None else bool(private), self._gap)
-            await drawing.ready(status)
+            gap = lost or self._gap
+            status = drawing.status(None if private is None else bool(private), gap)
+            failing = self.journal.failing
+            await drawing.ready(status or failing)
             called = now()  # after the wait for public things: the draw has a whole delay from here on
-            again = not decided and self.journal.state.announced is None
+            again = failing and not decided and self.journal.state.announced is None
             failed = self.journal.failure(self.chain.index(source)) if again else None
             if failed is not None:
                 return Message.of_failure(self.chain.names, *failed)
-            pending = drawing.begin(source, next, status)
+            pending = drawing.begin(source, next, status, gap, failing)
             if self.take_gap():
-                log.warning("a proxy was killed or did not answer a program: the first request after that is made ON")
+                log.warning("a proxy was killed or did not answer a program: the first requests after that are made ON")
                 with contextlib.suppress(errors.JournalError):  # then the next one is ON, too
                     self.journal.remember(gap=False)
             held = self.journal.read_held()

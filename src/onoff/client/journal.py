@@ -43,7 +43,7 @@ from onoff.client.habits import chain_row, forgotten_row, new_state, read_public
 from onoff.client.laws import numbers_text
 from onoff.client.lawstore import laws_beside
 from onoff.client.memory import Memory, parse_keep
-from onoff.client.message import failure_end
+from onoff.client.message import is_failing, newest_failure
 from onoff.client.protocol import Begun, State
 from onoff.client.rollback import RollbackGuard, lock_beside
 from onoff.client.transports import FAILURE_SECONDS, Answer
@@ -119,7 +119,7 @@ class Journal:
                 newest = next(self.steps(self.state.step - 1), None)
                 self.ended = None if newest is None else newest.ended
                 late = read_rows(self._database, "steps", "WHERE ended > ?", time.time() - FAILURE_SECONDS)
-                self._failures = [(step, step.failures) for step in map(Step.of_row, late)]
+                self._failed = newest_failure(map(Step.of_row, late))
             except BaseException:
                 self.close()
                 raise
@@ -217,8 +217,7 @@ class Journal:
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
                 self._members, self.ended = members, ended
-                still = [(step, found) for step, found in self._failures if failure_end(step) > ended]
-                self._failures = [*still, (done, done.failures)] if done.failures else still
+                self._failed = done if done.failures else self._failed
         if state.step % ERASE == 0:
             self.erase()
 
@@ -234,9 +233,9 @@ class Journal:
     def erase(self) -> None:
         """Erase requests and random numbers of finished steps that are older than the owner wants to keep.
 
-        Steps stay whose messages or failures may be delivered again, such as the newest step. Later queries do not
-        depend on the rest. Nothing of it is left in the file, in its log or on free pages. Which steps are erased, and
-        when, depends on their numbers, ends and failures alone.
+        Steps stay whose messages may be delivered again, such as the newest step. Later queries do not depend on the
+        rest. Nothing of it is left in the file, in its log or on free pages. Which steps are erased, and when, depends
+        on their numbers and ends alone.
         """
         if self.memory.keep is None:
             return
@@ -245,8 +244,7 @@ class Journal:
             limit = "ended < ?" if is_days else "step < ?"
             oldest = time.time() - 86400 * amount if is_days else self.state.step - amount
             due = f"WHERE request IS NOT NULL AND step < {int(self._meta['unwritten'])} AND {limit}"
-            found = map(Step.of_row, read_rows(database, "steps", due, oldest))
-            steps = [step for step in found if not step.failures or failure_end(step) < time.time()]
+            steps = [*map(Step.of_row, read_rows(database, "steps", due, oldest))]
             if steps:
                 with self._transaction(self.state):
                     for step in steps:
@@ -260,16 +258,16 @@ class Journal:
         return self._meta.get("servers", "")
 
     def failure(self, source: int) -> tuple[Step, int] | None:
-        """The newest step of the last five minutes in which a source was wanted and failed, with its status; or None.
+        """The newest step, with the status of this source, if that was wanted in it and failed; else None."""
+        step, newest = self._failed, self.state.step - (self.state.pending is None)
+        if step is None or step.step < newest or step.request != source or source not in step.failures:
+            return None
+        return step, step.failures[source]
 
-        Failures of all members are noted alike: only the request says which was wanted.
-        """
-        found, moment = None, time.time()
-        for step, failures in self._failures:
-            is_late = 0 < failure_end(step) - moment < 2 * FAILURE_SECONDS  # more: the clock was set back
-            if is_late and step.request == source and source in failures:
-                found = step, failures[source]
-        return found
+    @property
+    def failing(self) -> bool:
+        """True while every request is made ON, since a member of a set has failed."""
+        return is_failing(self._failed)
 
     def latest(self) -> tuple[Step, Member] | None:
         """The last finished step, and its wanted member; None if no step was finished."""

@@ -30,7 +30,7 @@ class Memory:
     result of `Chain.as_dict`, `cache` the limit in bytes. `keep` says for how many steps ("1000") or days ("30d")
     requests stay; None is for ever. `learning` has the names of the sources of a journal without a chain.
 
-    `gap`: a request before the next one may have been lost, so the next one must be ON. A proxy sets `gap` while it
+    `gap`: a request before the next one may have been lost, so the next ones must be ON. A proxy sets `gap` while it
     runs; it also keeps the switch (`privacy`) and how many of the next requests are ON (`owed`).
 
     `play` is the file that was played last.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onoff.client.cache import Member
@@ -61,6 +63,18 @@ class Message:
 def failure_end(step: Step) -> float:
     """When the journal ceases to answer for a step's failure, in seconds since 1970."""
     return (step.ended or 0.0) + FAILURE_SECONDS
+
+
+def newest_failure(steps: Iterable[Step]) -> Step | None:
+    """The newest step with a failed member that may still matter."""
+    late = [step for step in steps if failure_end(step) > time.time() and step.failures]
+    return max(late, key=lambda step: step.step, default=None)
+
+
+def is_failing(newest: Step | None) -> bool:
+    """True for five minutes after the newest step with a failed member, whichever was wanted."""
+    left = 0.0 if newest is None else failure_end(newest) - time.time()
+    return 0 < left < 2 * FAILURE_SECONDS  # more: the clock was set back
 
 
 def _step_fields(names: tuple[str, ...], step: Step) -> tuple[int, bool, bool, tuple[str, ...]]:

@@ -182,7 +182,9 @@ def _name_made_on(client: Client, first: int, count: int) -> str | None:
     """Name the requests of a file, begun at step `first`, that were asked OFF but made ON."""
     made_on = [step for step in islice(client.journal.steps(since=first), count) if step.made_private]
     early = sum(step.next is not None or client.journal.promise == "past" for step in made_on)
-    reasons = [f"{early} at the start, since the first requests of a journal always are"] if early else []
+    reasons = (
+        [f"{early} since the first requests of a journal, or after a gap or a failure, always are"] if early else []
+    )
     reasons += ["the last of the file, since nothing is known to follow it"] if len(made_on) > early else []
     return f"asked OFF but made ON: {', and '.join(reasons)}" if reasons else None
 

@@ -56,8 +56,8 @@ class Drawing:
     async def ready(self, private: bool) -> None:
         """Wait until a query can be drawn at once."""
 
-    def begin(self, source: str, next: str | None, private: bool) -> Pending:
-        """Draw the query of a step and put it on disk."""
+    def begin(self, source: str, next: str | None, private: bool, gap: bool = False, full: bool = False) -> Pending:
+        """Draw the query of a step and put it on disk. `full`: it is made ON, whatever was asked."""
         raise NotImplementedError
 
     def look_ahead(self) -> None:
@@ -77,13 +77,13 @@ class Both(Drawing):
         self._chain, self._journal, self._planner, self._randbelow = chain, journal, planner, randbelow
         self._digests = PlanDigests()
 
-    def begin(self, source: str, next: str | None, private: bool) -> Pending:
+    def begin(self, source: str, next: str | None, private: bool, gap: bool = False, full: bool = False) -> Pending:  # noqa: ARG002
         request = self._chain.index(source)
         following = None if next is None else self._chain.index(next)
         before = self._journal.state
-        lag = next_lag(before, following, private)
+        lag = next_lag(before, following, private or full)
         plan = self._planner.best(lag) if lag else None
-        begun = begin_both(before, self._chain, request, following, private, plan, self._randbelow)
+        begun = begin_both(before, self._chain, request, following, private, plan, self._randbelow, full)
         begun = self._journal.name_versions(begun)
         cost, law = float(self._chain.n), None
         if plan is not None:
@@ -143,7 +143,7 @@ class Past(Drawing):
         """Whether the step after the newest one is drawn from a law."""
         return not (self._journal.state.answered.owed or self._public.asks_for_all(private))
 
-    def begin(self, source: str, next: str | None, private: bool) -> Pending:
+    def begin(self, source: str, next: str | None, private: bool, gap: bool = False, full: bool = False) -> Pending:
         if next is not None:
             raise SessionError(
                 f"{self._journal.path}: was made for the promise {self._journal.promise!r}, which needs no next "
@@ -158,7 +158,8 @@ class Past(Drawing):
             self._recorded.add(ready.digest)
         step = None if ready is None else ready.step
         request = self._chain.index(source)
-        begun = begin_past(self._journal.state, self._public, request, private, step, self._randbelow)
+        anew = gap and self._public.habits.stage == "known"
+        begun = begin_past(self._journal.state, self._public, request, private, step, self._randbelow, anew, full)
         begun = self._journal.name_versions(begun)
         cost, law = (float(self._chain.n), None) if ready is None else (ready.step.cost, ready.digest)
         before = self._public.habits

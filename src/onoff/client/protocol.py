@@ -33,6 +33,7 @@ from onoff.text import plain
 from onoff.types import RandBelow, is_flag
 
 FULL_SET = "everything"  # what a journal calls the law of a step that asks for all sources
+ANEW = "everything, anew"  # the same, where a request before it may be missing, or repeated
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,12 @@ def begin_both(
     private: bool,
     plan: Plan | None,
     randbelow: RandBelow = secrets.randbelow,
+    full: bool = False,
 ) -> Begun:
-    """Draw the query of a step of the promise `both`. `plan` serves the step's lag; a step at lag 0 needs none."""
+    """Draw the query of a step of the promise `both`. `plan` serves the step's lag; a step at lag 0 needs none.
+
+    `full`: it is made ON, whatever was asked.
+    """
     check_request(state, chain, request)
     if next is not None:
         _check_source(chain, next)
@@ -150,7 +155,7 @@ def begin_both(
         )
     if next is not None and chain.P[request, next] == 0:
         raise _impossible(chain, request, next)
-    lag = next_lag(state, next, private)
+    lag = next_lag(state, next, private or full)
     numbers = _Numbers(randbelow)
     if lag == 0:
         query, name, rounding = tuple(range(chain.n)), FULL_SET, 0.0
@@ -172,14 +177,24 @@ def begin_past(
     private: bool,
     prepared: StepLaw | RaceStep | None,
     randbelow: RandBelow = secrets.randbelow,
+    anew: bool = False,
+    full: bool = False,
 ) -> Begun:
-    """Draw the query of a step of the promise `past` or `all`. Unless it is the full set, it needs `prepared`."""
+    """Draw the query of a step of the promise `past` or `all`. Unless it is the full set, it needs `prepared`.
+
+    `anew`: a request before this one may be missing, or this one may repeat it. Then all that was known of the reader
+    is forgotten, and as many full sets are owed as in a new journal: one for each request that the habits remember.
+    `full`: the step is made ON, whatever was asked.
+    """
     chain = public.habits.chain
-    everything = public.asks_for_all(private) or state.owed > 0
+    if anew:
+        state = replace(state, last=None, reader=None, owed=chain.depth)
+    everything = state.owed > 0 or public.asks_for_all(private or full)
     check_request(state, chain, request, anything=everything or request in public.sensitive)
     reader = request if state.reader is None else int(chain.step[state.reader, request])
     if everything:
-        pending = Pending(request, None, True, private, 0, tuple(range(chain.n)), FULL_SET, 0.0)
+        name = ANEW if anew else FULL_SET
+        pending = Pending(request, None, True, private, 0, tuple(range(chain.n)), name, 0.0)
         after = public.after_everything(state.reader, request, private)
         return Begun(replace(state, pending=pending, reader=reader), pending, (), after)
     if prepared is None or prepared.candidates != public.state.candidates or state.reader is None:

@@ -8,7 +8,8 @@ the next request, and every `RETRY_SECONDS`: these times follow from what the se
 the pending step is a step of its own, too.
 
 Where a request had to be left out, because the queue was full or the proxy ended or was killed, the next one is made
-ON. A full set depends on nothing, and what is asked after it depends on it alone.
+ON. A full set depends on nothing, and what is asked after it depends on it alone; with habits that remember k requests,
+k full sets are needed, and the client makes all of them (`protocol.begin_past`).
 
 A program that got no message, because a server was slow or away, may ask again for the same source. The chain does not
 describe such a repetition, and two sets that both hold the source tell more than they may. So for every program that
@@ -241,8 +242,7 @@ class RequestQueue:
         ready = journal.state
         try:
             # Not `get`: what the origin says instead of a message is an answer, too.
-            private = request.private or (request.due and not self._learns)
-            message = await self.client.ask(request.source, private=private)
+            message = await self.client.ask(request.source, private=request.private, lost=request.due)
         except Exception as error:
             if journal.state is not ready:
                 raise

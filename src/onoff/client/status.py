@@ -15,6 +15,7 @@ from typing import Any
 from onoff.client.disk import Step, check_is_journal, connect_to_read, explain_errors, newest_chain, read_meta
 from onoff.client.habits import HabitsStatus, chain_of_row, read_public
 from onoff.client.memory import Memory
+from onoff.client.message import is_failing, newest_failure
 from onoff.client.protocol import State
 from onoff.errors import ChainError, JournalError, OnoffError
 from onoff.files import path_of, read_rows
@@ -73,10 +74,14 @@ class Totals:
 
 @dataclass(frozen=True)
 class Account(Snapshot):
-    """The content of a journal, with sums over all steps, and over those since midnight."""
+    """The content of a journal, with sums over all steps, and over those since midnight.
+
+    `failing`: a member of a set has failed, and for a while every request is made ON.
+    """
 
     totals: Totals
     today: Totals
+    failing: bool
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,8 @@ def account(path: str | Path) -> Account:
         rows = list(map(Step.of_row, read_rows(database, "steps")))
     midnight = datetime.now().replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
     today = (row for row in rows if row.ended is not None and row.ended >= midnight)
-    return Account(**vars(found), totals=Totals.of(rows), today=Totals.of(today))
+    failing = is_failing(newest_failure(rows))
+    return Account(**vars(found), totals=Totals.of(rows), today=Totals.of(today), failing=failing)
 
 
 def message_lengths(path: str | Path) -> dict[int, int]:
@@ -185,11 +191,11 @@ def status(path: Path, chain: Chain | str | Path | None = None, plans: str | Pat
     if found.promise != "both":
         public = read_public(path, known, found.public, found.newest_chain)
         after = found.state.answered
-        law = None if after.owed or public.asks_for_all(private=False) else public.state.prepare()
+        law = None if after.owed or found.failing or public.asks_for_all(private=False) else public.state.prepare()
         stated = known if found.memory.learning is None else None
         return Status(found, public.habits.chain, stated, HabitsStatus.of(public.habits), law=law)
     after = found.state.answered
-    if after.last is None:
+    if after.last is None or found.failing:
         return Status(found, known, known)
     return Status(found, known, known, plan=Planner(known, plans, background=False).best(after.lag + 1))
 

@@ -127,6 +127,8 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
         print(f"steps since privacy was last ON: {after.lag}")
     if after.announced is not None:
         print(f"announced: the next request must be {names[after.announced]!r}")
+    if found.journal.failing:
+        print("a source has failed: for five minutes after that every request asks for everything")
     _print_next_cost(found)
     print(f"rounding so far: {state.rounding:.2e} (total variation: 0 is exactly private, and 1 would tell everything)")
     print_totals(found.journal.totals, found.chain, found.journal.promise)
