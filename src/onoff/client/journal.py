@@ -364,8 +364,9 @@ class Journal:
         state = State(owed=2 if promise == "both" and not (first_ever and start == 0) else depth)
         unfinished = self.path.with_name(self.path.name + ".new")
         # What processes that were killed have left, here or beside a journal that was moved away: SQLite would take the
-        # log of another database for ours.
-        for stale in (unfinished, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))):
+        # log of another database for ours, and kept laws tell of past queries.
+        logs = (self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))
+        for stale in (unfinished, laws_beside(self.path), *logs):
             stale.unlink(missing_ok=True)
         os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         meta = {
