@@ -91,7 +91,7 @@ def read_laws(file: Path, stream: str, chain: Chain) -> Iterator[LawLine]:
         yield kept
 
 
-def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Sequence[int], n: int) -> LawLine:
+def law_line(law: Mapping[str, Any], n: int) -> LawLine:
     """Make a law of its dictionary as recorded. Raises `ValueError` if its parts do not fit together."""
     stated = Law(tuple(source_set(query, n) for query in law["sets"]), tuple(map(natural, law["masses"])))
     if not stated.denominator or len(stated.sets) != len(stated.masses):
@@ -104,7 +104,7 @@ def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Se
             raise ValueError(f"the encoder of context {context} has parts that do not fit together")
         table = encoders[natural(int(context))] = np.zeros((n, len(stated.sets)), dtype=np.int64)
         table[requests, positions] = units
-    return LawLine(step, stated, encoders, tuple(_array(place).tolist()), tuple(_array(joined).tolist()))
+    return LawLine(stated, encoders, law["certificate"])
 
 
 def _array(numbers: Any) -> Units:

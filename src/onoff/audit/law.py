@@ -84,17 +84,14 @@ class Law:
 
 @dataclass(frozen=True)
 class LawLine:
-    """The law of one OFF step of the promise `past`, with its encoders by context: tables of units, request by set.
+    """The law of an OFF step of the promise `past`, and the proof of what such laws cost at least.
 
-    A reader who was in context c at the step before and asked for nothing hidden is in place[c] now; one whose hidden
-    request was x is in joined[x].
+    `encoders` has a table of units, request by set, for every state of the habits that the reader may be in.
     """
 
-    step: int
     law: Law
     encoders: Mapping[int, Units]
-    place: tuple[int, ...]
-    joined: tuple[int, ...]
+    certificate: Mapping[str, Any]
 
 
 def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
