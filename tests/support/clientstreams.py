@@ -92,7 +92,7 @@ class Made:
 
 
 class Wrong:
-    """An engine with a mistake, in the law or in the encoders: it tells what it does, and whatever is missing is honest."""
+    """An engine with a mistake, in its law or in encoders, which it tells. Whatever is not overridden is honest."""
 
     def __init__(self, state):
         self.state = state
