@@ -6,13 +6,12 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 from itertools import product
-from math import log2
 
 import numpy as np
 import pytest
 
 from clientstreams import Forgetful, Made, Shallow, Wrong, audited_past, most_bits
-from exactstreams import chain_of, distance, normalise, stream_law
+from exactstreams import chain_of, conditional_information, distance, normalise, stream_law
 from onoff import Chain, OnoffError
 from onoff.audit.clients import Naive
 from onoff.audit.streams import audit_streams, parse_statuses
@@ -77,18 +76,6 @@ def strong_laws(joint, private, sensitive, t):
     return {past: {h: (sum(law.values()), normalise(law)) for h, law in laws.items()} for past, laws in found.items()}
 
 
-def told(laws):
-    """I(X_0..X_{t-1}, K_t; Q_t | Q_0..Q_{t-1})."""
-    found = 0.0
-    for past in laws.values():
-        mean = {}
-        for mass, law in past.values():
-            for query, p in law.items():
-                mean[query] = mean.get(query, 0) + mass * p / sum(mass for mass, _ in past.values())
-        found += sum(float(mass * p) * log2(p / mean[query]) for mass, law in past.values() for query, p in law.items())
-    return found
-
-
 def openly(queries, path, sensitive, private):
     full = private[len(queries)] or path[-1] in sensitive
     return {frozenset(range(3) if full else path[-1:]): 1}
@@ -107,7 +94,7 @@ def test_what_is_found_agrees_with_a_referee_that_shares_no_code(text, sensitive
     naive = audit_streams(chain, private, Naive(3, sensitive), "past", sensitive)
     assert naive.holds is None
     for t, step in enumerate(naive.steps):
-        assert step.bits == pytest.approx(told(strong_laws(joint, private, sensitive, t)), abs=1e-12)
+        assert step.bits == pytest.approx(conditional_information(strong_laws(joint, private, sensitive, t)), abs=1e-12)
     start = Forgetful(PastState.start(chain, sensitive))
 
     def made(queries):
@@ -126,7 +113,7 @@ def test_what_is_found_agrees_with_a_referee_that_shares_no_code(text, sensitive
     joint = stream_law(exactly, private, draw, start_of(chain))
     for t, step in enumerate(audited_past(chain, sensitive, text, start).steps):
         laws = strong_laws(joint, private, sensitive, t)
-        assert step.bits == pytest.approx(told(laws), abs=1e-12)
+        assert step.bits == pytest.approx(conditional_information(laws), abs=1e-12)
         if not private[t]:
             assert step.distance == pytest.approx(float(largest_distance(laws, made)), rel=1e-12)
 
