@@ -192,10 +192,18 @@ class Filter(Wrong):
 class ByRequest(Wrong):
     """Asks for everything if the first source is wanted, and draws from the law otherwise."""
 
+    wanting = (0,)
+
     def entries(self, step, z):
         requests, sets, units = step.entries(z)
-        keep, everything = requests > 0, step.law.sets.index(tuple(range(self.chain.n)))
-        return np.append(0, requests[keep]), np.append(everything, sets[keep]), np.append(1, units[keep])
+        sets = np.where(np.isin(requests, self.wanting), step.law.sets.index(tuple(range(self.chain.n))), sets)
+        return requests, sets, units
+
+
+class Lavish(ByRequest):
+    """States a law, and asks for everything."""
+
+    wanting = (0, 1, 2, 3)
 
 
 class Boastful(Wrong):
@@ -232,6 +240,9 @@ def test_an_engine_with_a_planted_mistake_is_found(name):
 def test_a_law_by_request_is_a_finding_and_so_is_a_rounding_that_is_stated_too_small():
     by_request = audited_past(FOUR, (), "10", ByRequest(PastState.start(FOUR)))
     assert {finding.rule for finding in by_request.findings} == {"columns"}
+    lavish = audited_past(FOUR, (), "10", Lavish(PastState.start(FOUR)))
+    law = PastState.start(FOUR).prepare().law
+    assert lavish.steps[1].distance == pytest.approx(1 - law.mass[law.sets.index((0, 1, 2, 3))] / law.total)
     boastful = audited_past(FOUR, (), "10", Boastful(PastState.start(FOUR)))
     assert (boastful.holds, boastful.findings) == (False, ())
     assert boastful.steps[1].distance > boastful.steps[1].stated
