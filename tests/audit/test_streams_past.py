@@ -9,6 +9,8 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from clientstreams import Forgetful, Made, Shallow, Wrong, audited_past, most_bits
 from exactstreams import chain_of, conditional_information, distance, normalise, stream_law
@@ -18,8 +20,10 @@ from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.model.requests import start_law
 from onoff.past import PastState
 from onoff.past.step import prepare
+from onoff.testing import chains, trees
 from oracles import random_chain
 from pastkit import habits
+from sampling import examples
 
 THREE = random_chain("dense", 3, 1)
 FOUR = random_chain("dense", 4, 2)
@@ -48,6 +52,12 @@ def test_the_engine_tells_nothing_of_all_earlier_requests_whatever_the_statuses(
         found = audited_past(chain, sensitive, "1" * chain.depth + "".join(rest))
         assert (found.method, found.holds, found.findings) == ("exact", True, ())
         assert most_bits(found) < 1e-18
+
+
+@settings(max_examples=examples(30))
+@given(st.one_of(chains(max_sources=3), trees(2, 2), trees(2, 3)), st.sampled_from([(), (0,)]), st.integers(0, 7))
+def test_it_tells_nothing_whatever_the_chain(chain, sensitive, pattern):
+    assert audited_past(chain, sensitive, "1" * chain.depth + f"{pattern:03b}").holds
 
 
 def test_clients_that_remember_less_than_people_do_tell_within_the_bound_and_naive_ones_do():
