@@ -42,6 +42,7 @@ WORLDS = [
     (habits(2, 3, 2, full=True, zeros=False), ()),
     (habits(2, 3, 2, full=True), (1,)),
     (habits(3, 3, 4), ()),
+    (Chain(np.full((14, 2), 0.5), states=[state for k in (1, 2, 3) for state in product(range(2), repeat=k)]), ()),
 ]
 
 
