@@ -8,7 +8,7 @@ comes from another machine or version, and is left out.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -93,7 +93,7 @@ def read_laws(file: Path, stream: str, chain: Chain) -> Iterator[LawLine]:
         yield kept
 
 
-def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Sequence[int], n: int) -> LawLine:
+def law_line(law: Mapping[str, Any], n: int) -> LawLine:
     """Make a law of its dictionary as recorded. Raises `ValueError` if its parts do not fit together."""
     stated = Law(tuple(source_set(query, n) for query in law["sets"]), tuple(map(natural, law["masses"])))
     if not stated.denominator or len(stated.sets) != len(stated.masses):
@@ -106,7 +106,7 @@ def law_line(step: int, law: Mapping[str, Any], place: Sequence[int], joined: Se
             raise ValueError(f"the encoder of context {context} has parts that do not fit together")
         table = encoders[natural(int(context))] = np.zeros((n, len(stated.sets)), dtype=np.int64)
         table[requests, positions] = units
-    return LawLine(step, stated, encoders, tuple(_array(place).tolist()), tuple(_array(joined).tolist()))
+    return LawLine(stated, encoders, law["certificate"])
 
 
 def _array(numbers: Any) -> Units:
