@@ -110,10 +110,11 @@ def _search(rows: RowTable, core: RowTable, start: Law, deadline: float) -> tupl
 def _proposals(rows: RowTable, bound: float, deadline: float) -> Iterator[tuple[Member, Floats]]:
     """Propose laws to be repaired, the quickest first.
 
-    Peeling follows combs that would need much repair, if there are few extreme rows. Combs take what peeling leaves.
+    Peeling follows combs that would need much repair, if there are few extreme rows, or if no search can mend a law.
+    Combs take what peeling leaves.
     """
     extremes = _extremes(rows)
-    peelable = extremes.groups <= PEELED_ROWS
+    peelable = extremes.groups <= PEELED_ROWS or rows.n > MANY
     if not peelable or 4 * extremes.groups > 3 * rows.n:
         first = _comb(rows, *COMBS, deadline)
         if not peelable or _shortfall(rows, *first, deadline) <= NEAR * bound:

@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from operator import mul
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onoff.errors import PlanError
-from onoff.model.powers import whole_times
 from onoff.types import Floats, Query, Units
 
 DENOMINATOR = 2**52  # of every plan: masses and their sums are exact in 64-bit integers and in floats
@@ -60,7 +60,8 @@ class Law:
 
     def cost(self) -> Fraction:
         """Expected number of messages, exactly."""
-        return Fraction(sum(whole_times(self.mass, self.member).tolist()), self.total)
+        sizes = np.count_nonzero(self.member, axis=1)
+        return Fraction(sum(map(mul, self.masses, sizes.tolist())), self.total)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Law) and (self.sets, self.masses) == (other.sets, other.masses)

@@ -14,6 +14,9 @@ others ride along, or choose in turn. Only if no such source is left is one take
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
 import numpy as np
 
 from onoff.model.posterior import Rows
@@ -53,23 +56,24 @@ class _Peel:
     """Rest of the rows, and of the mass of each; `peak[x]` are the contexts at the peak of x, as bits.
 
     A piece touches a few numbers of a few sources, so they are lists: an array operation takes longer than all of them.
+    Whatever would need a look at all sources follows those few: the laxity of a context, and the order of its homes.
     """
 
     def __init__(self, mass: Floats, left: float) -> None:
         self.left = left
         self.contexts, sources = range(len(mass)), range(mass.shape[1])
+        self.laxity = [left] * len(mass)
         self.column: list[list[float]] = mass.T.tolist()  # [source][context]
         self.peak = [0] * len(sources)
         self.some = [0] * len(sources)  # the contexts with any mass on a source
-        self.wanted = [(0, 0, 0)] * len(sources)  # by how many contexts, at the peak and in all
-        self.homes: list[set[int]] = [set() for _ in self.contexts]
+        self.wanted = [(0, 0, 0)] * len(sources)  # by how many contexts, at the peak and in all; and -x
+        self.homes: list[list[tuple[int, int, int]]] = [[] for _ in self.contexts]  # what is wanted, the most last
         for x in sources:
-            self._look(x)
+            self._enter(x)
 
     def piece(self) -> tuple[list[int], float]:
         """Peel one image and its mass."""
-        column = self.column
-        laxity = [self.left - sum([column[x][u] for x in homes]) for u, homes in enumerate(self.homes)]
+        column, laxity = self.column, self.laxity
         image, taken = self._choose(laxity)
         delta = self.left
         for i, x in enumerate(image):
@@ -84,10 +88,13 @@ class _Peel:
         for u, i in enumerate(taken):  # who rides along does so for as long as it may
             if NOTHING < laxity[u] < delta and not self.peak[image[i]] >> u & 1:
                 delta = laxity[u]
+        for x in image:
+            self._leave(x)
         for u, i in enumerate(taken):
             column[image[i]][u] -= delta
+            laxity[u] -= delta
         for x in image:
-            self._look(x)
+            self._enter(x)
         self.left -= delta
         return image, delta
 
@@ -103,15 +110,12 @@ class _Peel:
             bit = 1 << u
             rides = [(column[x][u], i) for i, x in enumerate(image) if self.some[x] & bit]
             if not rides or laxity[u] <= NOTHING:
-                homes = [(self.wanted[x], x) for x in self.homes[u] if not self.peak[x] & ~free]
-                if homes:
-                    x = max(homes)[1]
-                    others = self.peak[x]
-                    free &= ~others
-                    while others:
-                        taken[(others & -others).bit_length() - 1] = len(image)
-                        others &= others - 1
-                    image.append(x)
+                home = next((-least for *_, least in reversed(self.homes[u]) if not self.peak[-least] & ~free), None)
+                if home is not None:
+                    free &= ~self.peak[home]
+                    for other in _bits(self.peak[home]):
+                        taken[other] = len(image)
+                    image.append(home)
                     continue
             if not rides:  # there is no way without extra cost: a source that it has mass on
                 rides = [(0.0, len(image))]
@@ -120,8 +124,8 @@ class _Peel:
             free &= ~bit
         return image, taken
 
-    def _look(self, x: int) -> None:
-        """Find the peak of a source anew."""
+    def _enter(self, x: int) -> None:
+        """Find the peak of a source: who is at home there has less laxity."""
         masses = self.column[x]
         least = max(NOTHING, max(masses) - NOTHING)
         peak = some = 0
@@ -130,13 +134,21 @@ class _Peel:
                 some |= 1 << u
                 if mass >= least:
                     peak |= 1 << u
-        changed = peak ^ self.peak[x]
         self.peak[x], self.some[x] = peak, some
         self.wanted[x] = peak.bit_count(), some.bit_count(), -x
-        while changed:
-            u = (changed & -changed).bit_length() - 1
-            changed &= changed - 1
-            if peak >> u & 1:
-                self.homes[u].add(x)
-            else:
-                self.homes[u].discard(x)
+        for u in _bits(peak):
+            insort(self.homes[u], self.wanted[x])
+            self.laxity[u] -= masses[u]
+
+    def _leave(self, x: int) -> None:
+        """The opposite."""
+        for u in _bits(self.peak[x]):
+            del self.homes[u][bisect_left(self.homes[u], self.wanted[x])]
+            self.laxity[u] += self.column[x][u]
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """Yield the places of the ones."""
+    while mask:
+        yield (mask & -mask).bit_length() - 1
+        mask &= mask - 1

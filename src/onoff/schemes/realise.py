@@ -140,11 +140,11 @@ def finish(rows: Rows, law: Law, units: int) -> Law:
 
 
 def misses_a_context(rows: Rows, member: Member) -> Mask:
-    """True for sets without a possible request in some context."""
+    """True for sets without a possible request in some context. No set misses a context that allows everything."""
     missed = np.zeros(len(member), dtype=bool)
     seen: set[bytes] = set()
     for block in rows.supports():
-        fresh = [support for support in block if support.tobytes() not in seen]
+        fresh = [support for support in block if not support.all() and support.tobytes() not in seen]
         if fresh:
             seen.update(support.tobytes() for support in fresh)
             missed |= (counts(member, np.array(fresh).T) == 0).any(axis=1)
