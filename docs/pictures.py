@@ -24,7 +24,7 @@ from onoff.apps.plots import reproduce
 
 PICTURES = Path(__file__).parent / "pictures"
 README = Path(__file__).parents[1] / "README.md"
-TABLE = "| client | messages a request | bytes a request | guessed before the request | guessed after everything |"
+TABLE = "| client | messages a request | bytes a request | guessed before | guessed after |"
 ONOFF = Path(sys.executable).with_name("onoff")
 STORY = (  # after the stream with which the page opens; of two favourites, the next request tells which one was private
     *(("business", False), ("politics", True), ("technology", False), ("health", False), ("science", False)),

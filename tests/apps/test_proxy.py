@@ -219,7 +219,7 @@ def test_a_proxy_without_a_chain_learns_and_its_page_says_how_far_it_is(web):
     assert "10 open requests of 51 are noted" in learning
     assert "Privacy is OFF" in learning
     assert "Make the next request OFF" in complete
-    assert "Nothing that is asked at or after a private request" in known
+    assert "the query of a private request tells nothing" in known
     assert "the fuse is whole" in known
     assert "are noted" not in known
 

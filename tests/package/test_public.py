@@ -90,8 +90,7 @@ def test_the_commands_of_the_readme_run(readme_commands):
 def test_the_example_in_the_readme_says_what_is_shown_but_for_the_random_sets(readme_commands):
     _, said = readme_commands
     shown = [line.removeprefix("    ") for line in README.splitlines() if re.match(r"    (ON |OFF) \w", line)]
-    assert said[:2] == shown[:2]
+    assert said[0] == shown[0]
     assert [line.split()[:2] for line in said] == [line.split()[:2] for line in shown]
-    asked = said[2].split()[4:]
-    assert "technology" in asked
-    assert len(asked) > 1, "the README says that technology alone would tell something"
+    everything, four, *_ = ({*line.split()[4:]} for line in shown)
+    assert {*said[1].split()[4:]} in ({"technology"}, four, everything)

@@ -124,7 +124,7 @@ def compare_day(
 
     rows = {"openly": [float(times(start_law(chain), sizes))]}
     rows["past"] = [mix(off) for off in _simulate(chain, (), steps, sizes, effort, bar)]
-    if hidden:  # never ON after the first two requests: the mean over the late steps of long streams
+    if hidden:  # never ON after the first requests: the mean over the late steps of long streams
         late = _simulate(chain, hidden, MOST_STEPS, sizes, effort, bar)
         rows["sensitive"] = [float(off[min(SETTLED, len(off)) - 1 :].mean()) for off in late]
     if both:

@@ -49,15 +49,15 @@ class Settings:
 
     A journal is made for one `promise`, and keeps it:
 
-    - "past", unless told otherwise: nothing that is asked at or after a private request changes what the server
-    believes about it. With `sensitive` sources, given by name, the server learns neither which of them is read nor
-    whether any is. They are fixed with the journal.
+    - "past", unless told otherwise: what a request's own query and the queries before it tell is all that will ever be
+    told about it; the query of a private request tells nothing. With `sensitive` sources, given by name, the server
+    learns neither which of them is read nor whether any is. They are fixed with the journal.
     - "all": every request asks for everything that changed. It needs no chain, and hides everything.
     - "both": no query tells anything about requests made while ON or about requests to come. An OFF request needs
     the next one (`get(..., next=...)`). Without it the request is made ON, and `Message.made_private` says so.
 
-    For "past": `record` is a file to which the client writes law and encoders of every OFF step, for auditors. It holds
-    no secret. `ahead` prepares the next step between requests; a client for one request does without. While a client
+    For "past": `record` is a file to which the client writes each law and its encoders, for auditors. It holds no
+    secret. `ahead` prepares the next step between requests; a client for one request does without. While a client
     of "past" is open, the linear algebra of the process has one thread.
 
     For "both": `plans` is the directory of plans, by default in the user's cache, or a `Planner`, which the caller then
@@ -73,9 +73,9 @@ class Settings:
     `deadline` bounds the seconds that a whole answer may take, the same for every query. A query is sent at most
     `attempts` times, always the same bytes, with pauses that double from `backoff` seconds on. A web server that does
     not answer by then has failed. `user_agent` is the User-Agent for web servers ("onoff"). Queries leave at
-    points in time that are `delay` seconds apart. A new journal makes its first two requests ON, since the first may
-    repeat one whose query went out before. Say `first_ever` only if this reader has never asked for these sources with
-    another journal: then one is enough. Habits with memory need one more for each further request that they remember.
+    points in time that are `delay` seconds apart. A new journal of "past" makes as many requests ON as its habits
+    remember; one of "both" makes two, since the first may repeat one whose query went out before. Say `first_ever` only
+    if this reader has never asked for these sources with another journal: then one is enough.
     `randbelow` is where random numbers come from.
     """
 

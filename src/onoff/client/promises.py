@@ -38,7 +38,8 @@ from onoff.types import RandBelow
 HELD = 0.5  # seconds: most chains of a hundred sources take less
 PROMISES = {
     "all": "every request asks for everything that changed, which hides all of them and needs no habits",
-    "past": "nothing that is asked at or after a private request changes what the server believes about it",
+    "past": "what a request's own query and the queries before it tell is all that will ever be told about it; the "
+    "query of a private request tells nothing",
     "both": "no query tells anything about requests made while ON or to come; an OFF request needs the next one",
 }
 SENSITIVE = "the server learns neither which of the sensitive sources is read nor whether any is"

@@ -171,7 +171,9 @@ def note_new(client: Client) -> None:
             said = PROMISES["all"] if client.journal.promise == "all" else habits.words(client.path)
             note(f"a new journal: {said}")
         else:
-            note(f"a new journal: its first {client.chain.depth + 1} requests ask for everything")
+            count = client.chain.depth + (client.journal.promise == "both")
+            first = "request asks" if count == 1 else f"{count} requests ask"
+            note(f"a new journal: its first {first} for everything")
         if len(client.journal.sensitive) == client.chain.n:
             note("all sources are sensitive: every request asks for everything")
 

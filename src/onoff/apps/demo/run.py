@@ -169,9 +169,9 @@ def narrate(result: Demonstration) -> str:
 
    before: from queries before the request. in all: from all queries. + after:
    the bits that its own query and all later ones add to those before.
-   past: no query at or after a private request changes what is believed of it.
-   What was asked openly before already tells: the server guesses {_share(past.guessed_before)}, by
-   habits alone {_share(result.by_habits)}. past promises only that nothing more is learned.
+   past: no query from a private request on tells anything about it. What was
+   asked openly before already tells: the server guesses {_share(past.guessed_before)}, by habits alone
+   {_share(result.by_habits)}. past promises only that nothing more is learned.
    both: hides that, too. No query tells anything. For that the reader announces
    each request.
 

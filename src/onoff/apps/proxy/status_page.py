@@ -90,7 +90,7 @@ def _switch(queue: RequestQueue, habits: HabitsStatus, token: str) -> str:
 
 
 def _promise(found: Account, sensitive: list[str]) -> str:
-    promise = PROMISES[found.promise].replace("the server believes", "the servers believe")
+    promise = PROMISES[found.promise]
     said = f"<p>{promise[0].upper()}{escape(promise[1:])}.</p>"
     if sensitive:
         hidden = SENSITIVE.replace("the server learns", "the servers learn")
