@@ -1,9 +1,9 @@
 """The fuse (`onoff.past.habits`): how often it blows for honest readers, and how soon for reloads in a fixed order.
 
-Every query has one source here, which is when bets are made. Honest readers follow ten feeds with Dirichlet(1) habits.
-Their chain is exact, learned by the client, or fitted with a weight of 400 transitions. "Sharp" habits are
-Dirichlet(.1): hardly ever more than two or three successors. Reloads begin after a chain was learned from honest
-requests, or after that and a thousand further honest requests.
+Every query has one source here, so the servers know each request and the one before it: then bets are made. Honest
+readers follow ten feeds with Dirichlet(1) habits. Their chain is exact, learned by the client, or fitted with a weight
+of 400 transitions. "Sharp" habits are Dirichlet(.1): hardly ever more than two or three successors. Reloads begin after
+a chain was learned from honest requests, or after that and a thousand further honest requests.
 """
 
 from __future__ import annotations
@@ -50,17 +50,21 @@ def blown_at(kind: str, seed: int, requests: int) -> int | None:
     P = rng.dirichlet(np.full(FEEDS, 0.1 if "sharp" in kind else 1.0), FEEDS)
     with one_thread():
         if kind in RELOADS:
-            order, habits = np.arange(FEEDS) if kind == RELOADS[0] else rng.permutation(FEEDS), learned(P, rng)
+            order, habits, last = (
+                np.arange(FEEDS) if kind == RELOADS[0] else rng.permutation(FEEDS),
+                learned(P, rng),
+                None,
+            )
             for source in Chain(P).simulate(LATER, rng).tolist() if kind == RELOADS[2] else ():
-                habits = habits.after_query((source,), private=False)
-            return followed(habits, [int(order[t % FEEDS]) for t in range(10 * FEEDS)])
+                habits, last = habits.after_query(last, (source,)), source
+            return followed(habits, last, [int(order[t % FEEDS]) for t in range(10 * FEEDS)])
         path = Chain(P).simulate(requests, rng).tolist()
-        return followed({"exact": exact, "fitted": fitted}.get(kind, learned)(P, rng), path)
+        return followed({"exact": exact, "fitted": fitted}.get(kind, learned)(P, rng), None, path)
 
 
-def followed(habits: Habits, path: list[int]) -> int | None:
+def followed(habits: Habits, last: int | None, path: list[int]) -> int | None:
     for number, source in enumerate(path, 1):
-        before, habits = habits, habits.after_query((source,), private=False)
+        before, habits, last = habits, habits.after_query(last, (source,)), source
         if habits.stage == "all" or (before.chain.weight is None and habits.chain.weight is not None):
             return number  # or the stated chain gives way to one of the counts
     return None
@@ -71,11 +75,11 @@ def exact(P: np.ndarray, rng: np.random.Generator) -> Habits:  # noqa: ARG001
 
 
 def learned(P: np.ndarray, rng: np.random.Generator) -> Habits:
-    habits = Habits(Chain(np.full(P.shape, 1 / FEEDS)), "learning")
+    habits, last = Habits(Chain(np.full(P.shape, 1 / FEEDS)), "learning"), None
     for source in Chain(P).simulate(REQUESTS, rng).tolist():
         if habits.stage != "learning":
             break
-        habits = habits.after_learning(source, private=False)
+        habits, last = habits.after_learning(last, source, private=False), source
     return replace(habits, stage="known")
 
 

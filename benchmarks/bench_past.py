@@ -1,204 +1,212 @@
-"""The promise `past`: messages per request beside its bound and the promise `both`, and the time of preparing a step.
+"""The promise `past`: messages and processor time of OFF steps, beside an older engine on the same readers' paths.
 
-    .venv/bin/python benchmarks/bench_past.py [FILE] [--streams 40] [--long 10000]
+    .venv/bin/python benchmarks/bench_past.py [PART ...] [--old WHEEL] [--log FILE] [--streams 200]
 
-FILE is a chain (.json or .csv), or a log of sequences like MSNBC's page views (text or zip, a line of numbers for each
-visitor): its chain is counts + 1. Without it only random chains are measured.
+WHEEL has the older engine, which runs in a process of its own; without it "old" repeats the new figures. FILE is a log
+that `onoff fit` reads, like MSNBC's page views. The parts are messages, first, later and long.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import random
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from itertools import product
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bench_plan import msnbc, page_views
 from common import dirichlet, peak_gigabytes, show
-from onoff import Chain, plan
-from onoff.past import PastState, StepLaw
+from onoff import Chain, fit
+from onoff.apps.costs import margin
+from onoff.past import PastState
 
-MSNBC_LEVELS = "10.7 7.9 6.3 5.4 4.7 4.1 3.6 3.4 3.1 2.8 2.6 2.5"
-HEALTH_AND_LIVING = (9, 10)  # categories 10 and 11 of 17
+EXAMPLES = Path(__file__).parents[1] / "examples"
+ASKED = {300: 20.0, 1000: 50.0, 3000: 200.0}  # milliseconds of the first step, at most
+OLD_MOST = 1000  # sources beyond which the older engine's first step takes a minute
+LONG = 20_000
+RACES = 20  # behind the messages of a step without a table
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("file", type=Path, nargs="?")
-    parser.add_argument("--streams", type=int, default=40)
-    parser.add_argument("--long", type=int, default=10_000)
+    parts: dict[str, Callable[[Bench], None]] = {"messages": messages, "first": first, "later": later, "long": long}
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("parts", nargs="*", default=parts, metavar="PART")
+    parser.add_argument("--old", type=Path, metavar="WHEEL")
+    parser.add_argument("--log", type=Path, metavar="FILE")
+    parser.add_argument("--streams", type=int, default=200)
     options = parser.parse_args()
-    list(stream(dirichlet(4, 5), 2, 0))  # load the libraries before any clock runs
-    cases: list[tuple[str, Chain, tuple[int, ...], int, int, str]] = []
-    longest = dirichlet(17, 1)
-    if options.file is not None:
-        longest = chain = read(options.file)
-        name, levels = options.file.stem, MSNBC_LEVELS if chain.n == 17 else ""
-        cases.append((name, chain, (), 12, options.streams, levels))
-        if chain.n == 17:
-            cases.append(
-                (f"{name}, 2 sensitive", chain, HEALTH_AND_LIVING, 60, options.streams // 2, "5.0, steps 5-60")
-            )
-    cases.append(("Dirichlet(5)", dirichlet(30, 5), (), 6, options.streams // 2, "1.0 from step 4"))
-    cases.append(("Dirichlet(1)", dirichlet(30, 1), (), 12, options.streams // 4, ""))
-    cases.append(("Dirichlet(5)", dirichlet(100, 5), (), 6, options.streams // 8, ""))
-    cases.append(("Dirichlet(1)", dirichlet(100, 1), (), 12, options.streams // 8, ""))
-    table, times = [], []
-    for name, chain, sensitive, steps, count, target in cases:
-        costs, time_row = measured(name, chain, sensitive, steps, count, target)
-        table.append(costs)
-        times.append(time_row)
-    headings = ["chain", "n", "messages at step 1, 2, ...", "mean", "over bound", "worst step", "announced, lag 1, 5",
-                "to reach"]  # fmt: skip
-    show("Messages per request (past protected, nothing announced); over bound: to reach 1.02", headings, table)
-    headings = ["chain", "n", "prepare ms", "worst", "worst wall", "draw ms", "advance ms", "contexts", "flows",
-                "to reach"]  # fmt: skip
-    show("CPU time of a step (one thread), and the mean numbers of contexts and flows", headings, times)
-    flat("one request is remembered", longest, options.long)
-    trees = [("random, 2", random_tree(100, 1100, 1.0), 1000)]
-    if longest.n == 17 and options.file is not None and options.file.suffix == ".zip":
-        trees.insert(0, (f"{options.file.stem}, 2", order_two(options.file), 60))
-        flat("two requests are remembered", trees[0][1], options.long)
-    remembered(trees)
-    first_steps()
+    if options.parts == ["engine"]:
+        for line in sys.stdin:
+            print(json.dumps(walked(*json.loads(line))), flush=True)
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        bench = Bench(Path(directory), options)
+        for part in options.parts:
+            parts[part](bench)
 
 
-def read(file: Path) -> Chain:
-    return Chain.load(file) if file.suffix in (".json", ".csv") else msnbc(file)
+class Engine:
+    """A process that has one of the engines, in which `walked` is called."""
+
+    def __init__(self, library: Path | None) -> None:
+        environment = os.environ | ({} if library is None else {"PYTHONPATH": str(library)})
+        words, pipe = [sys.executable, __file__, "engine"], subprocess.PIPE
+        self._process: Any = subprocess.Popen(words, text=True, env=environment, stdin=pipe, stdout=pipe)
+
+    def walked(self, *arguments: Any) -> Any:
+        self._process.stdin.write(json.dumps(arguments) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
 
 
-def order_two(file: Path, strength: float = 20.0) -> Chain:
-    """Habits that remember two pages: counts after each pair, with the row of the second as `strength` views more."""
-    chain, counts = msnbc(file), np.zeros((17, 17, 17))
-    for pages in page_views(file):
-        np.add.at(counts, (pages[:-2], pages[1:-1], pages[2:]), 1)
-    rows = (counts + strength * chain.P) / (counts.sum(axis=2, keepdims=True) + strength)
-    pairs = product(range(17), repeat=2)
-    return Chain([*chain.P, *rows.reshape(-1, 17)], states=[*((x,) for x in range(17)), *pairs])
+class Bench:
+    """What the parts share: options, and the libraries of the engines, the older one first."""
+
+    def __init__(self, directory: Path, options: argparse.Namespace) -> None:
+        self.directory, self.streams, self.log = directory, options.streams, options.log
+        self.libraries: list[Path | None] = [None]
+        if options.old is not None:
+            self.libraries.insert(0, directory / "old")
+            zipfile.ZipFile(options.old).extractall(directory / "old")
+
+    def walked(self, chain: Chain, sensitive: tuple[int, ...], steps: int, streams: int) -> list[NDArray[Any]]:
+        """What `walked` finds in each stream, by each engine: the engines take turns."""
+        engines = [Engine(library) for library in self.libraries if library is None or chain.n <= OLD_MOST]
+        file = str(self.directory / "chain.json")
+        chain.save(Path(file))
+        found = [[engine.walked(file, sensitive, steps, seed) for engine in engines] for seed in range(streams)]
+        return list(np.array(found).transpose(1, 3, 0, 2))  # of each engine: what, stream, step
 
 
-def random_tree(n: int, states: int, concentration: float) -> Chain:
-    """Random habits with so many states, pairs among them; the rows of pairs are near those of their last source."""
-    rng = np.random.default_rng(1)
-    pairs = [divmod(int(pair), n) for pair in rng.choice(n * n, states - n, replace=False)]
-    rows = rng.dirichlet(np.full(n, concentration), n)
-    longer = [rng.dirichlet(n * concentration * rows[last]) for _, last in pairs]
-    return Chain([*rows, *longer], states=[*((x,) for x in range(n)), *pairs])
+def walk(chain: Chain, sensitive: tuple[int, ...], steps: int, seed: int) -> Iterator[tuple[Any, Any, float]]:
+    """Requests that follow the chain, OFF after the first ones: each state, its step, and its CPU milliseconds.
 
-
-def stream(
-    chain: Chain, steps: int, seed: int, sensitive: tuple[int, ...] = (), run: int = 0
-) -> Iterator[tuple[PastState, StepLaw, list[float]]]:
-    """A private request, uniform, then open ones: each state, step, and seconds. Now and then comes a `run` of private
-    ones.
-
-    They are the CPU seconds to prepare, draw and advance, and last those on the wall to prepare. On a busy machine only
-    the first three say something about the engine.
+    The requests depend on the seed alone, whatever is drawn.
     """
-    rng = random.Random(seed)
-    state = PastState.start(chain, sensitive)
-    reader = rng.choice([z for z, home in enumerate(state.joined) if home >= 0])
-    context = state.context(reader, None, True)
+    path, draws = random.Random(seed), random.Random(seed)
+    state: Any = PastState.start(chain, sensitive)
+    is_old = hasattr(state, "advance")
+    reader = path.randrange(chain.n)
+    for _ in range(chain.depth - 1):
+        reader = int(chain.step[reader, _next(chain, reader, path)])
+    own = state.context(reader, None, True) if is_old else reader
     for _ in range(steps):
-        for _ in range(run if rng.random() < 0.1 else 0):
-            reader, state = int(chain.step[reader, rng.randrange(chain.n)]), state.after_full_set()
-            context = state.context(reader, None, True)
-        request = rng.choices(range(chain.n), chain.P[reader].tolist())[0]
-        wall, clock = time.perf_counter(), [time.process_time()]
+        request = _next(chain, reader, path)
+        begin = time.process_time()
         step = state.prepare()
-        clock.append(time.process_time())
-        wall = time.perf_counter() - wall
-        query = step.draw(request, context, rng.randrange)
-        clock.append(time.process_time())
-        after = state.advance(step, query)
-        clock.append(time.process_time())
-        yield state, step, [*np.diff(clock).tolist(), wall]
+        query = step.draw(request, own, draws.randrange)
+        step.cost  # noqa: B018 (the journal has it; a race computes its bound only now)
+        yield state, step, 1e3 * (time.process_time() - begin)
+        state = state.advance(step, query) if is_old else state.after(query)
         reader = int(chain.step[reader, request])
-        context, state = after.context(reader, context, False), after
+        own = state.context(reader, own, False) if is_old else reader
 
 
-def measured(
-    name: str, chain: Chain, sensitive: tuple[int, ...], steps: int, count: int, target: str
-) -> tuple[list[object], list[object]]:
-    found = [list(stream(chain, steps, seed, sensitive)) for seed in range(max(2, count))]
-    costs = np.array([[step.cost for _, step, _ in one] for one in found])
-    bounds = np.array([[step.lower_bound for _, step, _ in one] for one in found])
-    seconds = 1e3 * np.array([[clock for *_, clock in one] for one in found])
-    late = slice(4, None) if sensitive else slice(None)
-    shown = [*costs.mean(axis=0)[:12]] if not sensitive else [*costs.mean(axis=0)[:60:10]]
-    line = " ".join(f"{cost:.1f}" for cost in shown)
-    scheme = "optimal" if chain.n <= 30 else "comb"
-    announced = " ".join(f"{plan(chain, lag, scheme).cost:.1f}" for lag in (1, 5))
-    over = f"{costs.sum() / bounds.sum():.4f}"
-    worst = f"{(costs / bounds).max():.4f}"
-    slow = {17: "20", 100: "200"}.get(chain.n, "")
-    flows = np.mean([0 if step.encoders is None else step.encoders.groups for one in found for _, step, _ in one])
-    contexts = np.mean([len(state.contexts) for one in found for state, *_ in one])
-    label = f"{name} ({len(found)} streams)"
-    prepare, draw, advance, wall = (seconds[:, :, i] for i in range(4))
-    return (
-        [label, chain.n, line, float(costs[:, late].mean()), over, worst, announced, target],
-        [label, chain.n, float(np.median(prepare)), float(prepare.max()), float(wall.max()), float(np.median(draw)),
-         float(np.median(advance)), float(contexts), float(flows), slow],
-    )  # fmt: skip
+def _next(chain: Chain, state: int, rng: random.Random) -> int:
+    return rng.choices(range(chain.n), chain.P[state].tolist())[0]
 
 
-def remembered(trees: list[tuple[str, Chain, int]]) -> None:
-    """Streams of 200 steps with private runs now and then: the time of a step, and how far a law is from its bound.
+@lru_cache(maxsize=1)
+def load(file: str) -> tuple[Chain, float]:
+    """A chain, and the peak of memory then. The libraries are loaded first, before any clock runs."""
+    list(walk(dirichlet(4, 5), (), 2, 0))
+    return Chain.load(Path(file)), peak_gigabytes()
 
-    The step after a run of private requests is prepared once, before.
-    """
+
+def walked(file: str, sensitive: list[int], steps: int, seed: int) -> list[list[float]]:
+    """Of each step: messages, bound, milliseconds, and the megabytes above what loading the chain took."""
+    (chain, before), found = load(file), []
+    for _, step, milliseconds in walk(chain, tuple(sensitive), steps, seed):
+        grown, rng = 1024 * (peak_gigabytes() - before), random.Random(1)
+        cost = step.cost if step.law else np.mean([step.race(rng.randrange).sum() for _ in range(RACES)])
+        found.append([float(cost), step.lower_bound, milliseconds, grown])
+    return found
+
+
+def messages(bench: Bench) -> None:
+    sticky, likely = 0.9 * np.eye(17) + 0.1 * dirichlet(17, 1).P, 0.01 / 300 + 0.99 * dirichlet(300, 0.05).P
+    cases: list[tuple[str, Chain, tuple[int, ...], int, float]] = [
+        ("reader.csv", Chain.load(EXAMPLES / "reader.csv"), (), 8, 1),
+        ("demo.csv", Chain.load(EXAMPLES / "demo.csv"), (), 12, 5),
+        ("Dirichlet(1)", dirichlet(30, 1), (), 12, 1),
+        ("Dirichlet(1)", dirichlet(100, 1), (), 12, 0.5),
+        ("Dirichlet(1), 3 sensitive", dirichlet(17, 1), (0, 1, 2), 12, 1),
+        ("sticky .9, 2 sensitive", Chain(sticky), (0, 1), 12, 1),
+        ("Dirichlet(1): first a race", dirichlet(300, 1), (), 6, 0.05),
+        ("few likely ones: races", Chain(likely), (), 6, 0.05),
+    ]
+    if bench.log is not None:
+        one, two, three = (fit(bench.log, memory=memory).chain for memory in (1, 2, 3))
+        cases += [("log", one, (), 12, 5), ("log, 2 sensitive", one, (9, 10), 12, 1)]
+        cases += [("log, memory 2", two, (), 12, 0.2), ("log, memory 3", three, (), 12, 0.05)]
     rows: list[list[object]] = []
-    for name, chain, target in trees:
-        found = list(stream(chain, 200, 1, run=chain.depth + 1))
-        most = len(found[0][0].contexts)
-        first = max(1e3 * clock[0] for state, _, clock in found if len(state.contexts) == most)
-        later = [(1e3 * clock[0], 1e3 * clock[2]) for state, _, clock in found if len(state.contexts) < most]
-        contexts = max(len(state.contexts) for state, *_ in found if len(state.contexts) < most)
-        over = max(step.cost / step.lower_bound for _, step, _ in found)
-        prepare, advance = np.array(later).T
-        times = first, float(np.median(prepare)), float(prepare.max()), float(advance.max())
-        rows.append([name, chain.n, f"{most}, {contexts}", *times, float(over), target])
-    headings = ["habits", "n", "contexts at first, later", "first ms", "later ms", "worst", "advance worst",
-                "over bound, worst", "to reach"]  # fmt: skip
-    show("Habits with memory: CPU time of a step; over bound: to reach 1.02", headings, rows)
+    for name, chain, sensitive, steps, share in cases:
+        found = bench.walked(chain, sensitive, steps, max(3, int(share * bench.streams)))
+        costs, bounds, *_ = found[-1]
+        old, new = (each[0].mean(axis=1) for each in (found[0], found[-1]))
+        more, around = (100 * value / old.mean() for value in ((new - old).mean(), margin(new - old)))
+        asked = "as it is" if chain.n > 100 or chain.depth > 1 else _verdict(more, 2, "%")
+        line = " ".join(f"{cost:.1f}" for cost in costs.mean(axis=0))
+        rows.append([name, chain.n, len(new), float(old.mean()), float(new.mean()), f"{more:+.2f} ± {around:.2f} %",
+                     asked, float(costs.sum() / bounds.sum()), line])  # fmt: skip
+    headings = ["chain", "n", "streams", "old", "new", "more (paired)", "asked", "new / bound", "new at step 1, 2, ..."]
+    show("Messages of an OFF step after ON, means over steps and streams", headings, rows)
 
 
-def flat(name: str, chain: Chain, steps: int) -> None:
-    """One journal of many steps, never ON again, with two sensitive sources: time, memory and roundings stay flat."""
+def _verdict(value: float, most: float, unit: str) -> str:
+    return f"{most:g} {unit} {'OK' if value <= most else 'MISSED'}"
+
+
+def first(bench: Bench) -> None:
     rows: list[list[object]] = []
-    part: list[tuple[float, int, float, float]] = []
-    total = 0.0
-    for t, (state, step, clock) in enumerate(stream(chain, steps, 1, HEALTH_AND_LIVING), start=1):
-        total += step.rounding
-        part.append((1e3 * sum(clock[:3]), len(state.contexts), step.cost, step.rounding))
-        if t % (steps // 5) == 0:
-            ms, contexts, cost, rounding = np.array(part).T
-            rows.append([t, float(np.median(ms)), float(ms.max()), int(contexts.max()), float(cost.mean()),
-                         float(rounding.max()), total, peak_gigabytes()])  # fmt: skip
+    for n in (8, 100, 300, 1000, 3000):
+        found = bench.walked(dirichlet(n, 1), (), 10, 3)
+        old, new = (float(np.median(each[2, :, 0])) for each in (found[0], found[-1]))
+        _, _, ms, grown = found[-1]
+        asked = _verdict(new, ASKED[n], "ms") if n in ASKED else ""
+        rows.append([n, old if len(found) > 1 else "", new, asked, float(grown[0, 0]), float(ms[:, 1:].max())])
+    headings = ["n", "old ms", "new ms", "asked", "MB (40 at n = 1000)", "slowest of 27 later steps, ms"]
+    show("Dirichlet(1): CPU of the first step after ON; memory above loading the chain", headings, rows)
+
+
+def later(bench: Bench) -> None:
+    rows: list[list[object]] = []
+    for n in (8, 17, 30, 100):
+        found = [each[2] for each in bench.walked(dirichlet(n, 1), (), 20, max(3, bench.streams // 10))]
+        old, new = (float(each[:, -1].mean()) for each in (found[0], found[-1]))
+        rows.append([n, len(found[0]), old, new, new / old, _verdict(new / old, 0.5, "of it"),
+                     *(float(each.mean()) for each in (found[0], found[-1]))])  # fmt: skip
+    headings = ["n", "streams", "old, 20th", "new, 20th", "ratio", "asked", "old, all 20", "new, all 20"]
+    show("Dirichlet(1): CPU milliseconds to prepare and draw a step, means over streams", headings, rows)
+
+
+def long(bench: Bench) -> None:
+    """The engine, and the laws that a client keeps in a file."""
+    from onoff.client.lawstore import LawStore, laws_beside
+
+    chain = dirichlet(17, 1) if bench.log is None else fit(bench.log, memory=1).chain
+    rows: list[list[object]] = []
+    part: list[list[float]] = []
+    store, file = LawStore(bench.directory / "journal"), laws_beside(bench.directory / "journal")
+    for number, (state, step, milliseconds) in enumerate(walk(chain, (0, 1), LONG, 1), 1):
+        begin = time.process_time()
+        store.step(state.candidates)
+        part.append([milliseconds, 1e3 * (time.process_time() - begin), step.cost, step.rounding])
+        if number % (LONG // 5) == 0:
+            rows.append([number, *np.mean(part, axis=0).tolist(), file.stat().st_size / 2**20, 1024 * peak_gigabytes()])
             part = []
-    headings = ["steps", "ms a step", "worst", "contexts at most", "messages", "rounding at most", "sum", "peak GB"]
-    show(f"One stream of {steps} steps, {chain.n} sources, two of them sensitive; {name}", headings, rows)
-
-
-def first_steps() -> None:
-    """The first OFF step of a thousand sources: 20 likely successors a row, and 1 per cent for all alike."""
-    rows: list[list[object]] = []
-    for n in (400, 1000):
-        rng, P = np.random.default_rng(1), np.full((n, n), 0.01 / n)
-        for row in P:
-            row[rng.choice(n, 20, replace=False)] += 0.99 * rng.dirichlet(np.ones(20))
-        state, clock = PastState.start(Chain(P)), [time.process_time()]
-        for drawn in (False, True):
-            step = state.prepare(drawn=drawn)
-            clock.append(time.process_time())
-        rows.append([n, step.cost, step.cost / step.lower_bound, *np.diff(clock).tolist()])
-    headings = ["n", "messages", "over bound", "law s", "law and encoders s"]
-    show("The first OFF step of chains with many sources, CPU time (to reach, at n = 1000: 120 s)", headings, rows)
+    headings = ["steps", "ms a step", "with kept laws", "messages", "rounding", "MB of laws", "peak MB"]
+    show(f"{LONG} OFF steps of one stream, {chain.n} sources, 2 of them sensitive: means of each fifth", headings, rows)
 
 
 if __name__ == "__main__":

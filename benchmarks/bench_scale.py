@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from random import Random
 from statistics import median
 
 import numpy as np
@@ -27,15 +25,12 @@ from joblib import parallel_config
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, Plan, plan
 from onoff.apps.parallel import compute, use_workers
-from onoff.past import PastState
 
-SCHEMES = ("comb", "optimal", "race", "past")
+SCHEMES = ("comb", "optimal", "race")
 SIZES = (50, 100, 200, 300, 500, 1000)
 MOST = {"optimal": 300}  # sources beyond which nobody waits for it
-STEPS = 3  # steps of the promise `past` that are prepared; the slowest counts
 GRACE = 60  # seconds beyond the time limit before a process is killed: rounds are not interrupted
 HEADINGS = ("cost", "bound", "above, %", "CPU s", "s", "sets", "kB", "load, ms", "first draw", "draw, ms", "MB more")
-NUMBERS = dict.fromkeys(HEADINGS, float("nan"))
 
 
 def main() -> None:
@@ -66,8 +61,6 @@ def main() -> None:
 def one(scheme: str, n: int, options: argparse.Namespace) -> dict[str, float | str]:
     """What one row of the table says; `made` is the scheme that was made in the time."""
     chain, small = dirichlet(n, options.concentration, 77), dirichlet(4, 5)
-    if scheme == "past":
-        return one_past(chain)
     plan(small, 1, scheme).draw(0, 0, 0)  # load the libraries before any clock runs
     before = peak_gigabytes()
     with parallel_config(backend="sequential"):  # in one process, whose CPU time is all there is
@@ -108,30 +101,6 @@ def draws(made: Plan) -> tuple[float, float]:
     return times[0], median(times[1:])
 
 
-def one_past(chain: Chain) -> dict[str, float | str]:
-    """The first steps after ON: the slowest preparation, and what the step costs whose preparation that was."""
-    PastState.start(dirichlet(4, 5)).prepare()
-    before, rng = peak_gigabytes(), Random(1)
-    state = PastState.start(chain)
-    request = rng.randrange(chain.n)
-    context = state.context(request, None, private=True)
-    steps = []
-    for _ in range(STEPS):
-        begin = time.process_time()
-        step, seconds = timed(state.prepare)
-        steps.append((time.process_time() - begin, seconds, step.cost, step.lower_bound, len(step.sets)))
-        request = rng.choices(range(chain.n), chain.P[request].tolist())[0]
-        begin = time.process_time()
-        query = step.draw(request, context, rng.randrange)
-        drawn = 1e3 * (time.process_time() - begin)
-        state = state.advance(step, query)
-        context = state.context(request, context, private=False)
-    cpu, seconds, cost, bound, sets = max(steps)
-    found = {"cost": cost, "bound": bound, "above, %": 100 * (cost / bound - 1), "CPU s": cpu, "s": seconds}
-    memory = 1024 * (peak_gigabytes() - before)
-    return {**NUMBERS, "made": "past", **found, "sets": float(sets), "draw, ms": drawn, "MB more": memory}
-
-
 def growth(options: argparse.Namespace) -> None:
     """The table; progress is told on stderr, a line for each row."""
     rows: list[list[object]] = []
@@ -139,7 +108,7 @@ def growth(options: argparse.Namespace) -> None:
         sizes = [n for n in options.sizes if n <= MOST.get(scheme, n)]
         found = {n: row for n in sizes if (row := measured(scheme, n, options)) is not None}
         whole = {n: row for n, row in found.items() if scheme == row["made"] or float(row["above, %"]) <= 1e-4}
-        rows += [[scheme if n in whole else f"{scheme}: {row['made']}", n, *(shown(row[key]) for key in HEADINGS)]
+        rows += [[scheme if n in whole else f"{scheme}: {row['made']}", n, *(row[key] for key in HEADINGS)]
                  for n, row in found.items()]  # fmt: skip
         rows += [[scheme, n, f"not in {options.time_limit:g} s"] for n in sizes if n not in found]
         if len(whole) > 2:
@@ -162,10 +131,6 @@ def measured(scheme: str, n: int, options: argparse.Namespace) -> dict[str, floa
     row: dict[str, float | str] = json.loads(done.stdout)
     print(f"cost {row['cost']:.3f}, bound {row['bound']:.3f}, {row['s']:.1f} s", file=sys.stderr)
     return row
-
-
-def shown(value: float | str) -> str:
-    return f"{value:.4g}" if isinstance(value, float) and not math.isnan(value) else "–"
 
 
 def exponent(found: dict[int, dict[str, float | str]], key: str) -> str:
