@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from decimal import Decimal
 from itertools import pairwise
 
 import pytest
@@ -22,7 +21,7 @@ from onoff.client.status import status
 from onoff.client.transports import origins
 from onoff.errors import OnoffError, PendingRequest, SourceError
 from onoff.past import PastState
-from pastkit import drawn, exactly
+from pastkit import drawn, exactly, prepared
 from recordingserver import reply
 
 VICTIM = "science"
@@ -37,15 +36,18 @@ CHAINS = [
 ]
 
 
-def asked_again(step, query, state, context, source):
+def asked_again(state, query, source):
     """Planted: a repetition is a request like any other, and its query is drawn."""
-    after = state.advance(step, query)
-    return drawn(after.prepare(), source, after.context(source, context, private=False))
+    return chances(state.after(query), source, source)
 
 
 def not_asked(*_):
     """A failure is answered from the journal: the server sees nothing."""
-    return {None: Decimal(1)}
+    return {None: 1}
+
+
+def chances(state, source, reader):
+    return {query: chance for query, (chance, _) in drawn(prepared(state.candidates), source, reader).items()}
 
 
 def told(chain, failed, repeat):
@@ -54,12 +56,10 @@ def told(chain, failed, repeat):
     `failed` are the members of a query that fail, which is public.
     """
     start, joint = PastState.start(chain), {}
-    step = start.prepare()
     for hidden in range(chain.n):
-        context = start.context(hidden, None, private=True)
-        for source, p in enumerate(exactly(chain.P[hidden])):
-            for query, share in drawn(step, source, context).items():
-                again = repeat(step, query, start, context, source) if source in failed(query) else not_asked()
+        for source, p in enumerate(exactly(tuple(chain.P[hidden].tolist()))):
+            for query, share in chances(start, source, hidden).items():
+                again = repeat(start, query, source) if source in failed(query) else not_asked()
                 for other, chance in again.items():
                     key = hidden, (query, other)
                     joint[key] = joint.get(key, 0) + p * share * chance / chain.n
@@ -71,7 +71,7 @@ def bits(joint, n):
     views = {}
     for (_, view), p in joint.items():
         views[view] = views.get(view, 0) + p
-    return math.fsum(float(p * (p * n / views[view]).ln()) for (_, view), p in joint.items()) / math.log(2)
+    return math.fsum(float(p) * math.log(p * n / views[view]) for (_, view), p in joint.items()) / math.log(2)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -94,8 +94,8 @@ def any_of_five_minutes(wanted, failed):
 
 def next_step(rows, state, silent):
     """{source: probability} of the next request that is a step; `silent` ones move the reader, and nothing is seen."""
-    found, now = dict.fromkeys(range(len(rows)), Decimal(0)), {state: Decimal(1)}
-    while sum(now.values()) > Decimal("1e-50"):
+    found, now = dict.fromkeys(range(len(rows)), 0.0), {state: 1.0}
+    while sum(now.values()) > 1e-20:
         moved = {}
         for z, p in now.items():
             for x, q in enumerate(rows[z]):
@@ -110,24 +110,19 @@ def told_by_open_queries(chain, failed, rule, inside):
 
     The `failed` sources fail in every set.
     """
-    start, rows = PastState.start(chain), [exactly(row) for row in chain.P]
-    points = [start.context(x, None, private=True) for x in range(chain.n)]
-    states, now = {(): start}, {(x, (x,), points[x], ()): 1 / Decimal(chain.n) for x in range(chain.n)}
+    rows, now = chain.P.tolist(), {(x, (x,), (), PastState.start(chain)): 1 / chain.n for x in range(chain.n)}
     for fresh in inside:
         after = {}
-        for (hidden, wanted, context, view), p in now.items():
+        for (hidden, wanted, view, state), p in now.items():
             silent, full = rule(wanted, failed if fresh else frozenset())
-            step = states[view].prepare()
             for x, q in next_step(rows, wanted[-1], silent).items():
-                for query, share in ({"all": Decimal(1)} if full else drawn(step, x, context)).items():
-                    seen = (*view, query)
-                    states[seen] = states.get(seen) or (start if full else states[view].advance(step, query))
-                    came = points[x] if full else states[seen].context(x, context, private=False)
-                    key = hidden, (*wanted, x), came, seen
-                    after[key] = after.get(key, 0) + p * q * share
+                everything = {tuple(range(chain.n)): 1.0}
+                for query, share in (everything if full else chances(state, x, wanted[-1])).items():
+                    key = hidden, (*wanted, x), (*view, query), state.after(query)
+                    after[key] = after.get(key, 0) + p * q * float(share)
         now = after
     joint = {}
-    for (hidden, _, _, view), p in now.items():
+    for (hidden, _, view, _), p in now.items():
         joint[hidden, view] = joint.get((hidden, view), 0) + p
     return bits({key: p for key, p in joint.items() if p}, chain.n)
 

@@ -54,7 +54,7 @@ def path(tmp_path):
 def test_state_and_message_come_back(path):
     journal = opened(path)
     assert journal.created
-    assert journal.state == State(unsettled=1)
+    assert journal.state == State(owed=2)
     make_step(journal)
     make_step(journal, request=2, body=b"second")
     before = journal.state
