@@ -18,7 +18,9 @@ from onoff.client.protocol import State, begin_past, finish
 from onoff.model.chain import Chain
 from onoff.past import Habits, PublicState
 from onoff.past import habits as rules
-from pastkit import OFF, ON, World
+from pastkit import OFF, ON, World, habits
+
+SMALL = Fraction(1, 10**9)
 
 
 def started(chain, stage, requests, private):
@@ -105,3 +107,51 @@ def test_a_planted_mistake_is_seen():
         followed(2, (0, 1, 0), 4)
 
 
+# A request that is missing, or made twice: what the client knows of the reader is wrong.
+
+
+class Gap(World):
+    """Before step `at` a request has got no step, or this step repeats the last request. It is made ON, and anew.
+
+    A client that does not `forget` goes on as after any request that is made ON.
+    """
+
+    def __init__(self, chain, at, repeats, forgets=True):
+        super().__init__(chain)
+        self.at, self.repeats, self.forgets = at, repeats, forgets
+
+    def begin(self, state, public, request, private, step, number, query):  # noqa: ARG002
+        anew = state.step == self.at and self.forgets
+        return begin_past(state, public, request, private, step, lambda _: number, anew=anew)
+
+    def _step(self, past, public, readers, status, after):
+        if len(past) == self.at and self.repeats:
+            for history, state in readers.items():
+                begun = begin_past(state, public, history[-1], ON, None, anew=self.forgets)
+                _, to = after.setdefault((*past, begun.pending.query), (begun.public, {}))
+                to[history] = finish(begun.state)
+            return None
+        if len(past) == self.at:
+            readers = {
+                (*history, x): state for history, state in readers.items() for x in range(self.public.habits.chain.n)
+            }
+        return super()._step(past, public, readers, status, after)
+
+
+def most_after_a_gap(depth, **event):
+    """The largest distance from its stated law of a query after the gap, given any past."""
+    chain, worst = habits(2, depth, 1, full=True, zeros=False), Fraction(0)
+    for before in ([], [OFF]):
+        begin = [ON] * depth + before
+        for later in product((OFF, ON), repeat=depth + 1):
+            world = Gap(chain, len(begin), **event)
+            worst = max([worst, *(seen.off for seen in world.streams([*begin, ON, *later]))])
+    return worst
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_after_a_gap_as_many_full_sets_as_the_habits_remember_hide_all_and_one_does_not(depth, repeats):
+    assert most_after_a_gap(depth, repeats=repeats) < SMALL
+    planted = most_after_a_gap(depth, repeats=repeats, forgets=False)
+    assert planted < SMALL if depth == 1 else planted > Fraction(1, 4)

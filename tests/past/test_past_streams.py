@@ -231,7 +231,7 @@ class Restarted(World):
             state = replace(state, reader=int(public.habits.chain.last[state.reader]))
         return super().begin(state, public, request, private, step, number, query)
 
-    def drawn(self, past, history, step, request, reader):
+    def drawn(self, past, history, step, request, reader):  # noqa: ARG002
         return super().drawn(past, history, step, request, history[-1])
 
 
