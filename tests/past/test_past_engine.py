@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from onoff.past.contexts import ALIKE, SPARE, error_of, merge_equal, raise_to_floor, share_flows
 
 from exactstreams import chain_of
 from onoff import Chain
@@ -22,7 +23,6 @@ from onoff.model.posterior import RowTable
 from onoff.model.powers import counts, times
 from onoff.past import PastState, laws
 from onoff.past import contexts as filters
-from onoff.past.contexts import ALIKE, SPARE, error_of, merge_equal, raise_to_floor, share_flows
 from onoff.schemes.encoder import LawEncoder
 from onoff.schemes.law import everything
 from onoff.schemes.peel import peel
