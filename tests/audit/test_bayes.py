@@ -14,7 +14,7 @@ from clientstreams import bits, random_habits, statuses, stream
 from onoff import Chain, OnoffError, plan
 from onoff.audit import bayes
 from onoff.audit.bayes import NOTHING, View, infer
-from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past, serving_plan
+from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past, TooLarge, serving_plan
 from onoff.past import PastState
 from onoff.testing import chains, trees
 from oracles import random_chain
@@ -204,5 +204,8 @@ def test_the_cheapest_plan_that_fits_serves_a_lag_and_a_race_says_nothing():
     race = plan(CHAIN, 1, "race")
     step = Announced(3, [race]).off(Everything(3).on(), ())
     assert (step.silent, step.contexts, step.view((0, 1)).chances.tolist()) == (True, 3, [[[1.0]]])
+    many = Past(PastState.start(Chain(np.full((101, 101), 1 / 101))), 101)
+    with pytest.raises(TooLarge, match="a race has no table to look at"):
+        many.off(many.on(), tuple(range(101)))
     with pytest.raises(OnoffError, match="no plan for lag 1 or less"):
         serving_plan([dear], 1)

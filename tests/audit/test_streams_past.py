@@ -6,21 +6,24 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 from itertools import product
-from math import log2
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from clientstreams import Forgetful, Made, Shallow, Wrong, audited_past, most_bits
-from exactstreams import chain_of, distance, normalise, stream_law
+from exactstreams import chain_of, conditional_information, distance, normalise, stream_law
 from onoff import Chain, OnoffError
 from onoff.audit.clients import Naive
 from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.model.requests import start_law
 from onoff.past import PastState
 from onoff.past.step import prepare
+from onoff.testing import chains, trees
 from oracles import random_chain
 from pastkit import habits
+from sampling import examples
 
 THREE = random_chain("dense", 3, 1)
 FOUR = random_chain("dense", 4, 2)
@@ -39,6 +42,7 @@ WORLDS = [
     (habits(2, 3, 2, full=True, zeros=False), ()),
     (habits(2, 3, 2, full=True), (1,)),
     (habits(3, 3, 4), ()),
+    (Chain(np.full((14, 2), 0.5), states=[state for k in (1, 2, 3) for state in product(range(2), repeat=k)]), ()),
 ]
 
 
@@ -49,6 +53,12 @@ def test_the_engine_tells_nothing_of_all_earlier_requests_whatever_the_statuses(
         found = audited_past(chain, sensitive, "1" * chain.depth + "".join(rest))
         assert (found.method, found.holds, found.findings) == ("exact", True, ())
         assert most_bits(found) < 1e-18
+
+
+@settings(max_examples=examples(30))
+@given(st.one_of(chains(max_sources=3), trees(2, 2), trees(2, 3)), st.sampled_from([(), (0,)]), st.integers(0, 7))
+def test_it_tells_nothing_whatever_the_chain(chain, sensitive, pattern):
+    assert audited_past(chain, sensitive, "1" * chain.depth + f"{pattern:03b}").holds
 
 
 def test_clients_that_remember_less_than_people_do_tell_within_the_bound_and_naive_ones_do():
@@ -77,18 +87,6 @@ def strong_laws(joint, private, sensitive, t):
     return {past: {h: (sum(law.values()), normalise(law)) for h, law in laws.items()} for past, laws in found.items()}
 
 
-def told(laws):
-    """I(X_0..X_{t-1}, K_t; Q_t | Q_0..Q_{t-1})."""
-    found = 0.0
-    for past in laws.values():
-        mean = {}
-        for mass, law in past.values():
-            for query, p in law.items():
-                mean[query] = mean.get(query, 0) + mass * p / sum(mass for mass, _ in past.values())
-        found += sum(float(mass * p) * log2(p / mean[query]) for mass, law in past.values() for query, p in law.items())
-    return found
-
-
 def openly(queries, path, sensitive, private):
     full = private[len(queries)] or path[-1] in sensitive
     return {frozenset(range(3) if full else path[-1:]): 1}
@@ -107,7 +105,7 @@ def test_what_is_found_agrees_with_a_referee_that_shares_no_code(text, sensitive
     naive = audit_streams(chain, private, Naive(3, sensitive), "past", sensitive)
     assert naive.holds is None
     for t, step in enumerate(naive.steps):
-        assert step.bits == pytest.approx(told(strong_laws(joint, private, sensitive, t)), abs=1e-12)
+        assert step.bits == pytest.approx(conditional_information(strong_laws(joint, private, sensitive, t)), abs=1e-12)
     start = Forgetful(PastState.start(chain, sensitive))
 
     def made(queries):
@@ -126,7 +124,7 @@ def test_what_is_found_agrees_with_a_referee_that_shares_no_code(text, sensitive
     joint = stream_law(exactly, private, draw, start_of(chain))
     for t, step in enumerate(audited_past(chain, sensitive, text, start).steps):
         laws = strong_laws(joint, private, sensitive, t)
-        assert step.bits == pytest.approx(told(laws), abs=1e-12)
+        assert step.bits == pytest.approx(conditional_information(laws), abs=1e-12)
         if not private[t]:
             assert step.distance == pytest.approx(float(largest_distance(laws, made)), rel=1e-12)
 
@@ -205,10 +203,18 @@ class Filter(Wrong):
 class ByRequest(Wrong):
     """Asks for everything if the first source is wanted, and draws from the law otherwise."""
 
+    wanting = (0,)
+
     def entries(self, step, z):
         requests, sets, units = step.entries(z)
-        keep, everything = requests > 0, step.law.sets.index(tuple(range(self.chain.n)))
-        return np.append(0, requests[keep]), np.append(everything, sets[keep]), np.append(1, units[keep])
+        sets = np.where(np.isin(requests, self.wanting), step.law.sets.index(tuple(range(self.chain.n))), sets)
+        return requests, sets, units
+
+
+class Lavish(ByRequest):
+    """States a law, and asks for everything."""
+
+    wanting = (0, 1, 2, 3)
 
 
 class Boastful(Wrong):
@@ -245,6 +251,9 @@ def test_an_engine_with_a_planted_mistake_is_found(name):
 def test_a_law_by_request_is_a_finding_and_so_is_a_rounding_that_is_stated_too_small():
     by_request = audited_past(FOUR, (), "10", ByRequest(PastState.start(FOUR)))
     assert {finding.rule for finding in by_request.findings} == {"columns"}
+    lavish = audited_past(FOUR, (), "10", Lavish(PastState.start(FOUR)))
+    law = PastState.start(FOUR).prepare().law
+    assert lavish.steps[1].distance == pytest.approx(1 - law.mass[law.sets.index((0, 1, 2, 3))] / law.total)
     boastful = audited_past(FOUR, (), "10", Boastful(PastState.start(FOUR)))
     assert (boastful.holds, boastful.findings) == (False, ())
     assert boastful.steps[1].distance > boastful.steps[1].stated

@@ -236,11 +236,6 @@ def test_the_past_bound_is_that_of_its_definition_and_does_not_grow_with_the_ste
     d = near.distances[2]
     assert near.bits[2] == pytest.approx(-d * log2(d) - (1 - d) * log2(1 - d) + d * log2(3))
     assert near.guess == pytest.approx(sum(near.anywhere))
-    assert past_under(USED, FAR, "10", (1,)).misfit.bits[1] == pytest.approx(information_bound(row_mean((1,)), log2(6)))
-
-
-def row_mean(sensitive):
-    return Fraction(float(FAR.stationary() @ row_misfit(FAR, USED, sensitive)))
 
 
 def test_the_error_of_a_step_is_reached():

@@ -189,8 +189,8 @@ def stream_misfit(
 
 def row_misfit(true: Chain, used: Chain, sensitive: Sequence[int] = ()) -> Floats:
     """Bound eps(z) above, of chains with the same states; 0 where no open request is possible."""
-    rows = [np.delete(chain.P, list(sensitive), axis=1) for chain in (true, used)]
-    totals = [np.where(part.any(axis=1), part.sum(axis=1), 1.0)[:, None] for part in rows]
-    first, second = (part / total for part, total in zip(rows, totals, strict=True))
-    apart: Floats = np.abs(first - second).sum(axis=1) / 2 + (true.n + 4) * 2.0**-51
-    return apart * rows[0].any(axis=1)
+    rows, others = (np.delete(chain.P, list(sensitive), axis=1) for chain in (true, used))
+    found, live = np.zeros(len(rows)), rows.any(axis=1)
+    first, second = (part[live] / part[live].sum(axis=1, keepdims=True) for part in (rows, others))
+    found[live] = np.abs(first - second).sum(axis=1) / 2 + (true.n + 4) * 2.0**-51
+    return found
