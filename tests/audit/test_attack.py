@@ -39,21 +39,14 @@ def recorded(chain, sensitive, text, seed):
     """A stream of the promise `past` from its record: what the server saw, and the lines of laws by step."""
     client = Past(PastState.start(chain, sensitive), chain.n, sensitive)
     path, steps, queries = stream(client, chain, statuses(text), np.random.default_rng(seed))
-    lines = {}
-    for t, step in enumerate(steps):
-        if step.lag:
-            state, ready = step.exhibit
-            lines[t] = law_line(t, ready.as_dict(), state.place, state.joined, chain.n)
+    lines = {t: law_line(step.exhibit.prepare().as_dict(), chain.n) for t, step in enumerate(steps) if step.lag}
     return path[:-1], queries, lines
 
 
 def from_record(chain, sensitive, text, queries, lines):
-    seen, before = [], None
-    for t, private in enumerate(statuses(text)):
-        line = lines.get(t)
-        before = None if private or line is None else recorded_view(chain, line, queries[t], before, sensitive)
-        seen.append(SeenStep(private, queries[t], Everything(chain.n).on() if private else before))
-    return seen
+    on = Everything(chain.n).on()
+    views = {t: recorded_view(chain, line, queries[t], sensitive) for t, line in lines.items()}
+    return [SeenStep(asked, queries[t], on if asked else views.get(t)) for t, asked in enumerate(statuses(text))]
 
 
 def test_naive_clients_are_caught_and_ours_is_not():
@@ -71,16 +64,24 @@ def test_naive_clients_are_caught_and_ours_is_not():
 
 
 def test_a_leak_as_small_as_rounding_is_allowed_and_a_larger_one_is_not(monkeypatch):
-    seen = [SeenStep(True, (0, 1, 2), Everything(3).on())] * 4
-    honest = module.infer
-    for promise, shift, expected in (("both", 1e-10, False), ("both", 1e-6, True), ("past", 1e-6, True)):
+    client, honest = Everything(3), module.infer
+    on, off = (SeenStep(step.lag == 0, (0, 1, 2), step) for step in (client.on(), client.off(client.on(), ())))
+    for promise, last, shift, expected in (
+        ("both", on, 1e-10, False),
+        ("both", on, 1e-6, True),
+        ("both", off, 1e-6, False),
+        ("past", on, 1e-6, True),
+        ("past", off, 1e-10, False),
+        ("past", off, 1e-6, True),  # later queries must not tell about an open request, either
+    ):
 
         def moved(*given, shift=shift, **named):
             found = honest(*given, **named)
-            return replace(found, after=found.after + shift * np.array([1, -1, 0]))
+            found.after[-1] += shift * np.array([1, -1, 0])
+            return found
 
         monkeypatch.setattr(module, "infer", moved)
-        assert attack(CHAIN, promise, seen, rounding=1e-11).succeeded == expected
+        assert attack(CHAIN, promise, [on, on, on, last], rounding=1e-11).succeeded == expected
 
 
 @pytest.mark.parametrize("sensitive", [(), (1,), (0, 2)])
@@ -97,7 +98,7 @@ def test_a_record_of_laws_is_enough_and_nothing_is_learned_at_or_after_a_request
 
 
 def test_beliefs_follow_a_wrong_record_and_show_what_it_tells():
-    """Readers of one context use the encoder of another: the attack knows it, and learns."""
+    """Readers in one state use the encoder of another: the attack knows it, and learns."""
     _, queries, lines = recorded(FOUR, (1,), "10", 5)
     first, second = sorted(lines[1].encoders)[:2]
     swapped = {**lines[1].encoders, first: lines[1].encoders[second], second: lines[1].encoders[first]}
@@ -118,6 +119,17 @@ def test_steps_without_a_law_or_with_a_race_are_counted_and_say_nothing():
     off = race.off(race.on(), ())
     blind = attack(CHAIN, "both", [SeenStep(True, (0, 1, 2), race.on()), SeenStep(False, (0, 1), off)])
     assert (blind.off, blind.missed) == (1, 1)
+
+
+def test_no_law_is_used_that_speaks_for_a_query_that_is_not_in_the_log():
+    """Of habits that remember two requests two full sets in a row are needed; step 4 follows one."""
+    habits, text = random_habits(3, np.random.default_rng(1)), "11010110"
+    for seed in range(3):
+        _, queries, lines = recorded(habits, (1,), text, seed)
+        seen = from_record(habits, (1,), text, queries, lines)
+        seen[2] = replace(seen[2], query=None)
+        found = attack(habits, "past", seen, (1,), 1e-12)
+        assert (found.succeeded, found.off, found.missed) == (False, 2, 1)
 
 
 def test_what_does_not_fit_is_an_error():

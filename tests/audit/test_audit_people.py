@@ -57,7 +57,7 @@ def test_every_figure_of_a_score_is_that_of_all_paths(name, order, monkeypatch):
     client, path = make(), np.array([0, 1, 2, 0, 1])
     private = [True, chain.depth > 1, False, False, True]
     asked, draw = [], type(client.on()).draw
-    for kind in {type(client.on()), type(client.off(client.on(), ()))}:
+    for kind in {type(client.on()), type(client.off(client.on(), (0, 1, 2)))}:
         monkeypatch.setattr(kind, "draw", lambda self, *a: asked.append(draw(self, *a)) or asked[-1])
     views, messages = replay(client, chain, path, private, rng)
     steps = np.flatnonzero(private)

@@ -110,7 +110,6 @@ def test_the_bound_is_above_what_is_enumerated(kind, monkeypatch):
 @given(chains(max_sources=3))
 def test_every_kind_of_chain_is_private(chain):
     assert audited(chain, "1001", ours(chain)).holds
-    assert audited(chain, "1001", Past(PastState.start(chain), chain.n), promise="past").holds
 
 
 # The others leak what they must.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from onoff.audit.streams import audit_streams, parse_statuses
 from onoff.model.measures import divergence
 from onoff.model.requests import start_law
 from onoff.past import PastState
+from onoff.schemes.encoder import LawEncoder
 
 
 def statuses(text):
@@ -27,7 +30,7 @@ def stream(client, chain, private, rng, start=None):
     for t, on in enumerate(private):
         before = (steps[-1], queries[-1]) if t else ()
         step = client.on(*before) if on else client.off(*before)
-        contexts.append(0 if step.comes is None else int(step.comes[contexts[-1], states[t - 1]]))
+        contexts.append(step.context(contexts[-1], states[t - 1]) if t else 0)
         row = chain.P[states[t]]
         path.append(int(rng.choice(chain.n, p=row / row.sum())))
         states.append(chain.step[states[t], path[-1]])
@@ -44,8 +47,8 @@ def query_laws(client, private, path):
         for queries, (p, before, context) in found.items():
             earlier = (before, queries[-1]) if t else ()
             step = client.on(*earlier) if on else client.off(*earlier)
-            now = 0 if step.comes is None else int(step.comes[context, _state(client, path[:t])])
-            units = None if now < 0 else step.encoder(now, path[t + 1])
+            now = step.context(context, _state(client, path[:t])) if t else 0
+            units = step.encoder(now, path[t + 1])
             row = [] if units is None else units[path[t]].tolist()
             for query, part in zip(step.sets, row, strict=False):
                 if part:
@@ -76,8 +79,20 @@ def towards(used, other, share):
     return Chain((1 - share) * used.P + share * other.P)
 
 
+@dataclass(frozen=True)
+class Made:
+    """What an engine has prepared, with encoders of its own."""
+
+    law: Any
+    rounding: float
+    data: dict
+
+    def as_dict(self):
+        return self.data
+
+
 class Wrong:
-    """An engine with a mistake: whatever is not overridden is the engine's."""
+    """An engine with a mistake, in its law or in encoders, which it tells. Whatever is not overridden is honest."""
 
     def __init__(self, state):
         self.state = state
@@ -85,33 +100,39 @@ class Wrong:
     def __getattr__(self, name):
         return getattr(self.state, name)
 
+    def after(self, query):
+        return type(self)(self.state.after(query))
+
     def prepare(self):
+        step = self.made()
+        encoders = {str(z): [part.tolist() for part in self.entries(step, z)] for z in self.state.candidates.live}
+        return Made(step.law, step.rounding, {**step.as_dict(), "encoders": encoders})
+
+    def made(self):
         return self.state.prepare()
 
-    def advance(self, step, query):
-        return type(self)(self.state.advance(step, query))
+    def entries(self, step, z):
+        return step.entries(z)
 
-    def after_full_set(self):
-        return type(self)(self.state.after_full_set())
-
-    def context(self, state, context, private):
-        return self.state.context(state, context, private)
+    def filled(self, step, row):
+        """An encoder for this row: every set gets its mass, though it be from requests that are too likely in it."""
+        requests, sets, units = LawEncoder(step.inner).encode(row, row > 0).entries
+        return np.flatnonzero(self.candidates.open_sources)[requests], sets, units
 
 
 class Shallow(Wrong):
     """Remembers the last request alone, where habits remember more."""
 
-    def context(self, state, context, private):
+    def entries(self, step, z):
         last = self.chain.last
-        alike = [z for z in range(len(last)) if last[z] == last[state] and self.joined[z] >= 0]
-        return self.state.context(alike[0] if private and alike else state, context, private)
+        return step.entries(next(y for y in self.state.candidates.live if last[y] == last[z]))
 
 
 class Forgetful(Wrong):
-    """Goes on from the first context whatever was asked ON."""
+    """Uses the encoder of the first state, whatever was asked."""
 
-    def context(self, state, context, private):
-        return self.state.context(0 if private else state, context, private)
+    def entries(self, step, z):  # noqa: ARG002
+        return step.entries(self.state.candidates.live[0])
 
 
 def audited_past(chain, sensitive, text, engine=None, **options):

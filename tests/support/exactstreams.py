@@ -290,10 +290,10 @@ def widest(laws):
 
 def largest_information(joint, statuses, sensitive):
     """max_t I(G_t; Q_t | Q_0..Q_{t-1}) in bits: exactly 0.0 if every logarithm is of 1."""
-    return max(_conditional_information(query_laws(joint, statuses, sensitive, t)) for t in range(length(joint)))
+    return max(conditional_information(query_laws(joint, statuses, sensitive, t)) for t in range(length(joint)))
 
 
-def _conditional_information(pasts):
+def conditional_information(pasts):
     bits = 0.0
     for laws in pasts.values():
         total = sum(mass for mass, _ in laws.values())
@@ -313,7 +313,7 @@ def told_before(joint, t):
     for (path, queries), p in joint.items():
         law = laws.setdefault(path[t], {})
         law[queries[:t]] = law.get(queries[:t], Fraction(0)) + p
-    return _conditional_information({(): {x: (sum(law.values()), normalise(law)) for x, law in laws.items()}})
+    return conditional_information({(): {x: (sum(law.values()), normalise(law)) for x, law in laws.items()}})
 
 
 def distance(one, other):

@@ -7,10 +7,11 @@ A step hides its request if it was ON, else which sensitive source was asked for
 the stated roundings of all steps: the joint law of all that is hidden and all queries is within d of an exactly private
 one (total variation). Let V be the mean, over the hidden steps of the log, of the total variation between two beliefs.
 Promise `both`: before any query and after all of them; over logs V has a mean of 2 d at most. Promise `past`: before
-the step's own query and after all queries; 4 d at most, 2 d for each belief. With sensitive sources, W is the mean over
-steps of how far the step's query moves the belief that a sensitive source was asked for up to then: 4 d at most. By
-Markov's inequality V or W exceeds its mean by a factor 2 / r with a probability of r / 2 at most each. The error of
-floats is bounded, and added.
+the step's own query and after all queries; 4 d at most, 2 d for each belief. There are two more means of 4 d at most:
+U, over all steps, of the total variation between the belief about the request after its own query and after all; and,
+with sensitive sources, W, over all steps, of how far the step's query moves the belief that a sensitive source was
+asked for up to then. By Markov's inequality each exceeds its mean by a factor 3 / r with a probability of r / 3 at
+most. The error of floats is bounded, and added.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class SeenStep:
     """A step as the server knows it: if it was ON, its set (None if the log lacks it) and the client's rule there.
 
     The rule is a step of the client, or what its set says by a recorded law (`recorded_view`). A step without a rule
-    says nothing, nor do those after it up to the next ON step.
+    says nothing, nor do those after it that rest on it (`_usable_rules`).
     """
 
     private: bool
@@ -68,9 +69,9 @@ class Attack:
     """A server's beliefs about one log, and the signs of a leak.
 
     `private` is about requests made ON, `sensitive` about which sensitive source was asked for at the others (None if
-    there is none), `open` about all of the others' requests, of which nothing is promised. `moved` is the larger of V
-    and W of the module, and `allowed` the most that it may be. Of the OFF steps in the log `missed` ones have no known
-    rule.
+    there is none), `open` about all of the others' requests, which their own queries may tell. `moved` is the largest
+    of V, U and W of the module, and `allowed` the most that it may be. Of the OFF steps in the log `missed` ones have
+    no known rule.
     """
 
     promise: str
@@ -108,7 +109,7 @@ def attack(
 
     `truth` has the requests of all steps, if known.
     """
-    rules, private = _usable_rules(promise, seen), np.array([step.private for step in seen])
+    rules, private = _usable_rules(promise, seen, chain.depth), np.array([step.private for step in seen])
     with bar(2 * len(seen)) as advance:
         beliefs = infer(chain, len(seen), lambda t: _view(seen[t], rules[t]), sensitive, advance)
     known = None if truth is None else np.array(truth, dtype=np.intp)
@@ -121,7 +122,10 @@ def attack(
     hidden = np.flatnonzero(there & (private | bool(closed)))
     change = reference - beliefs.after
     moves = [np.abs(hidden_part(change[t], private[t], closed)).sum() / 2 for t in hidden.tolist()]
-    moved = np.abs(beliefs.some_at - beliefs.some_before).mean()  # 0 if there are no sensitive sources
+    means = [np.mean(moves) if moves else 0.0]
+    if promise == "past":
+        means.append(np.abs(beliefs.at - beliefs.after).sum(axis=1).mean() / 2)
+        means.append(np.abs(beliefs.some_at - beliefs.some_before).mean())  # 0 if there are no sensitive sources
     # Every factor of M and N is off by less than (|Z| + 8) 2^-53 of itself, and so are the sums of products of them.
     floats = 8 * len(seen) * (len(chain.states) + 8) * 2.0**-53
     return Attack(
@@ -130,16 +134,16 @@ def attack(
         private=_gain(beliefs, reference, there & private, known),
         sensitive=_gain(beliefs, reference, off, known, closed) if closed else None,
         open=_gain(beliefs, reference, off, known),
-        moved=float(max(np.mean(moves) if moves else 0.0, moved)),
-        allowed=(2 if promise == "both" else 4) * rounding / (FALSE_ALARMS / 2) + floats,
+        moved=float(max(means)),
+        allowed=(2 if promise == "both" else 4) * rounding / (FALSE_ALARMS / 3) + floats,
         off=int(off.sum()),
         missed=int((off & unknown).sum()),
     )
 
 
-def recorded_view(chain: Chain, line: LawLine, query: Query, before: View | None, sensitive: Sequence[int]) -> View:
-    """The view of a query by a recorded law of the promise `past`; `before` is the last step's view, if OFF."""
-    return law_step(chain, line, None if before is None else before.contexts, sensitive).view(query)
+def recorded_view(chain: Chain, line: LawLine, query: Query, sensitive: Sequence[int]) -> View:
+    """The view of a query by a recorded law of the promise `past`."""
+    return law_step(chain, line, sensitive).view(query)
 
 
 def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[SeenStep]:
@@ -150,14 +154,18 @@ def naive_steps(n: int, private: Sequence[bool], truth: Sequence[int]) -> list[S
     return [SeenStep(True, full, on) if asked else SeenStep(False, (int(x),), off) for asked, x in steps]
 
 
-def _usable_rules(promise: str, seen: Sequence[SeenStep]) -> list[ClientStep | View | None]:
-    """The rules that can be used: contexts are not known after a step without one, nor, of `past`, without a query."""
+def _usable_rules(promise: str, seen: Sequence[SeenStep], depth: int) -> list[ClientStep | View | None]:
+    """The rules that can be used, which are none after an OFF step without one until `depth` ON steps follow.
+
+    Contexts of `both` are not known then. Laws of `past` tell the last queries: they would speak for one that is not in
+    the log, or of which nobody knows what it says.
+    """
     if not seen or not seen[0].private:
         raise OnoffError("a log is attacked from its first step on, which must be ON: give all its steps")
-    rules, lost = [], False
+    rules, lost = [], 0
     for step in seen:
         unknown = step.rule is None or (promise == "past" and step.query is None)
-        lost = not step.private and (lost or unknown)
+        lost = max(0, lost - 1) if step.private else depth * (unknown or lost > 0)
         rules.append(None if lost else step.rule)
     return rules
 

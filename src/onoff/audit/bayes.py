@@ -36,10 +36,11 @@ Branch = tuple[int, Any, Any]  # a next request, the states that it leads to, an
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What one query says: chances[c, x, y] = p(query | context, request, next), axes of length 1 do not matter.
+    """What one query says: chances[c, x, y] = p(query | context, request, next).
 
     The step has `contexts` contexts. A client in context b at the last step, with the state s of its habits after the
-    request there, is in comes[b, s] now; without `comes` all clients are in context 0.
+    request there, is in comes[b, s] now; without `comes` all clients are in context 0. What has one row, or one column,
+    does not depend on it.
     """
 
     chances: Floats
@@ -56,8 +57,8 @@ class Beliefs:
 
     `prior` is p(X_t) by habits alone, `before` is p(X_t | Q_0..Q_{t-1}), `at` is p(X_t | Q_0..Q_t) and
     `after` is p(X_t | all queries). `some_before` and `some_at` are the same for "a sensitive source was asked for, at
-    this step or before". A query that no request can have caused says nothing, nor do the steps after it whose contexts
-    are then unknown, up to the next ON step: all these are `silent`.
+    this step or before". A query that no request can have caused says nothing, nor do the steps after it up to the next
+    ON step, whose contexts or laws rest on it: all these are `silent`.
     """
 
     sensitive: tuple[int, ...]
@@ -159,16 +160,15 @@ class _Model:
         if following.comes is None:
             return np.asarray(asked.sum(axis=1, keepdims=True))
         size = len(self.last)
-        places = ((following.comes[:, self.memory] + 1) * size + np.arange(size)).ravel()  # context 0 is NOWHERE
-        layers = [np.bincount(places, layer.ravel(), (following.contexts + 1) * size) for layer in asked]
-        return np.array(layers, dtype=np.float64).reshape(len(asked), -1, size)[:, 1:]
+        places = np.broadcast_to(following.comes[:, self.memory] * size + np.arange(size), asked.shape[1:]).ravel()
+        layers = [np.bincount(places, layer.ravel(), following.contexts * size) for layer in asked]
+        return np.array(layers, dtype=np.float64).reshape(len(asked), -1, size)
 
     def _pick(self, onwards: Floats, following: View) -> Floats:
         """[c, z] from [context at the step that follows, z]."""
         if following.comes is None:
             return onwards[:1]
-        padded = np.concatenate([onwards, np.zeros_like(onwards[:1])])  # the last context is NOWHERE
-        return padded[following.comes[:, self.memory], np.arange(len(self.last))]
+        return onwards[following.comes[:, self.memory], np.arange(len(self.last))]
 
 
 @lru_cache(maxsize=64)

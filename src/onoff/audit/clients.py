@@ -9,9 +9,9 @@ request X_{t+1}. The context is all that a client remembers of earlier requests.
 
 and both follow from the statuses and the queries so far: `on(before, query)` is the ON step and `off(before, query)`
 the OFF step after the step `before` with this query; `on()` begins a stream. Promise `both`: the context is the last
-request made ON, and asking depends on X_{t+1}. Promise `past`: the engine numbers its contexts and says how they move.
-Clients of ours ask for the full set while ON, all in one context. Plans and engines are exhibits: objects that are
-looked at, not believed. A client that `promises` states a rounding at every step.
+request made ON, and asking depends on X_{t+1}. Promise `past`: the context is the state of the habits after the last
+request. Clients of ours ask for the full set while ON, all in one context. Plans and engines are exhibits: objects that
+are looked at, not believed. A client that `promises` states a rounding at every step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ import numpy as np
 from onoff.audit.bayes import NOTHING, Contexts, View
 from onoff.audit.exhibits import law_line
 from onoff.audit.law import COARSE, Finding, Law, LawLine, check_columns, check_law
-from onoff.audit.rows import NOWHERE
 from onoff.errors import ContextError, OnoffError, PlanError
 from onoff.types import Floats, Query, Units
 
@@ -52,7 +51,7 @@ class ClientStep:
     units / (sum of the row x). It is None for an impossible context. It depends on the `nexts` next requests, or on
     none of them if that is 1. chances(i) is p(sets[i] | context, request, next), if there is a faster way than by the
     encoders. `law` and `rounding` are what the client states: the law of the query in every context, up to a total
-    variation. `since` is the sum of the roundings since the last ON step, of the promise `past`.
+    variation. `exhibit` is the engine's state before the step.
     """
 
     lag: int
@@ -64,13 +63,16 @@ class ClientStep:
     chances: Callable[[int], Floats] | None = None
     rounding: float = 0.0
     law: Law | None = None
-    since: float = 0.0
     exhibit: Any = None
 
     @property
     def silent(self) -> bool:
         """True if its chances are not known, and queries say nothing."""
         return not self.sets
+
+    def context(self, before: int, state: int) -> int:
+        """The context of a client that was in another one `before`, and came to this state of its habits."""
+        return 0 if self.comes is None else int(self.comes[min(before, len(self.comes) - 1), state])
 
     def view(self, query: Query) -> View:
         """What the query says; nothing is possible if the step does not have it."""
@@ -219,95 +221,65 @@ def _columns(n: int, plan: Any, lag: int) -> Any:
 # The promise `past`
 
 
-def law_step(chain: Chain, line: LawLine, before: int | None, sensitive: Sequence[int]) -> ClientStep:
-    """The first step after an ON step, or after one with so many contexts `before`, by a law of the promise `past`.
-
-    A sensitive request draws from the law itself, in every context.
-    """
-    law, closed, joined = line.law, list(sensitive), np.array(line.joined, dtype=np.intp)
+def law_step(chain: Chain, line: LawLine, sensitive: Sequence[int]) -> ClientStep:
+    """An OFF step by a law of the promise `past`. A sensitive request draws from the law itself, in every state."""
+    law, closed, states = line.law, list(sensitive), len(chain.states)
+    nothing = np.zeros((chain.n, len(law.sets)), dtype=np.int64)
 
     def encoder(context: int, following: int) -> Units:  # noqa: ARG001
-        units = line.encoders.get(context)
-        units = np.zeros((chain.n, len(law.sets)), dtype=np.int64) if units is None else units.copy()
+        units = line.encoders.get(context, nothing).copy()
         units[closed] = law.units
         return units
 
-    comes = joined[None]
-    if before is not None:
-        comes, hidden = np.full((before, len(joined)), NOWHERE), np.isin(chain.last, closed)
-        known = np.array(line.place[:before], dtype=np.intp)
-        comes[: len(known)] = known[:, None]
-        comes[:, hidden] = joined[hidden]
-    return ClientStep(1, law.sets, encoder, 1 + max(0, *line.encoders, *line.place, *line.joined), comes, law=law)
+    return ClientStep(1, law.sets, encoder, states, np.arange(states)[None], law=law)
 
 
 class Past:
     """The promise `past`: an engine as an exhibit. Law and encoders are read from what it prepares, and checked.
 
-    `start` is the engine's state after as many ON steps as its `chain` remembers requests. States have `prepare()`,
-    `advance(step, query)`, `after_full_set()`, `context(state, context, private)`, `place` and `joined`; what they
-    prepare has `as_dict()`. Whatever is wrong is in `findings`; `context`, which is slow, is looked at if `checked`.
+    `start` is the engine's state after as many ON steps as its `chain` remembers requests. States have `queries`, which
+    are all that moves, `after(query)` and `prepare()`; what they prepare has `rounding`, `law` and `as_dict()`.
+    Whatever is wrong is in `findings`.
     """
 
     name, promises = "past", True
 
-    def __init__(self, start: Any, n: int, sensitive: Iterable[int] = (), checked: bool = True) -> None:
-        self.n, self.sensitive, self.chain, self._checked = n, tuple(sorted(sensitive)), start.chain, checked
+    def __init__(self, start: Any, n: int, sensitive: Iterable[int] = ()) -> None:
+        self.n, self.sensitive, self.chain = n, tuple(sorted(sensitive)), start.chain
         self.findings: list[Finding] = []
         self._start, self._full = start, Everything(n).on()
-        self._ons: dict[tuple[int, ...], ClientStep] = {}
-        self._steps: dict[tuple[ClientStep, Query], ClientStep] = {}
+        self._ons: dict[Any, ClientStep] = {}
+        self._offs: dict[Any, ClientStep] = {}
         self._left = KEPT
 
     def on(self, before: ClientStep | None = None, query: Query = ()) -> ClientStep:
-        state = self._start if before is None else self._after(before, query).after_full_set()
-        return self._ons.setdefault(tuple(state.joined), replace(self._full, exhibit=(state, None)))
+        state = self._start if before is None else before.exhibit.after(query)
+        return self._ons.setdefault(state.queries, replace(self._full, exhibit=state))
 
     def off(self, before: ClientStep, query: Query) -> ClientStep:
-        key = before, query if before.lag else ()
-        if key in self._steps:
-            return self._steps[key]
-        state = self._after(before, query)
-        found = self._step(before, state, state.prepare())
+        state = before.exhibit.after(query)
+        if state.queries in self._offs:
+            return self._offs[state.queries]
+        found = self._step(state)
         size = 8 * self.n * len(found.sets) * found.contexts
         if size <= self._left:
             self._left -= size
-            self._steps[key] = found
+            self._offs[state.queries] = found
         return found
 
-    def _after(self, before: ClientStep, query: Query) -> Any:
-        """The engine's state after a step with this query."""
-        state, ready = before.exhibit
-        return state.advance(ready, query) if before.lag else state
-
-    def _step(self, before: ClientStep, state: Any, ready: Any) -> ClientStep:
-        data = ready.as_dict()
-        stated, rounding = law_line(0, data, state.place, state.joined, self.n), float(data["rounding"])
+    def _step(self, state: Any) -> ClientStep:
+        ready = state.prepare()
+        if ready.law is None:
+            raise TooLarge("a race has no table to look at: take a smaller chain")
+        stated, rounding = law_line(ready.as_dict(), self.n), float(ready.rounding)
         if rounding > COARSE:
             self._note(Finding("coarse", f"a rounding of {rounding:.1e} is stated: too much for one step"))
         self._note(check_law(stated.law, self.n, self.sensitive))
-        for context, units in stated.encoders.items():
-            self._note(check_columns(stated.law, units, np.asarray(units.any(axis=1)), (context,)))
-        step = law_step(self.chain, stated, before.contexts if before.lag else None, self.sensitive)
-        return replace(
-            step,
-            lag=before.lag + 1,
-            comes=self._contexts(state, step.comes, private=before.lag == 0) if self._checked else step.comes,
-            rounding=rounding,
-            since=before.since + rounding,
-            exhibit=(state, ready),
-        )
-
-    def _contexts(self, state: Any, stated: Contexts | None, private: bool) -> Contexts:
-        """Where clients come to by the engine's `context`, which must be what its `place` and `joined` say."""
-        assert stated is not None
-        comes = np.full_like(stated, NOWHERE)
-        for context, now in np.ndindex(*stated.shape):
-            with suppress(OnoffError):
-                comes[context, now] = state.context(now, None if private else context, private)
-        if (comes != stated).any():
-            self._note(Finding("context", "a client is in another context than the engine states"))
-        return comes
+        possible = self.chain.P > 0
+        possible[:, list(self.sensitive)] = False
+        for z, units in stated.encoders.items():
+            self._note(check_columns(stated.law, units, possible[z], (z,)))
+        return replace(law_step(self.chain, stated, self.sensitive), rounding=rounding, exhibit=state)
 
     def _note(self, finding: Finding | None) -> None:
         if finding is not None and finding not in self.findings:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onoff.audit.clients import Client, ClientStep, TooLarge
-from onoff.audit.rows import NOWHERE
 from onoff.model.measures import Joint
 from onoff.types import Floats, Query
 
@@ -40,23 +39,23 @@ After = Callable[[ClientStep, Query, int], ClientStep]
 
 @dataclass(frozen=True)
 class Part:
-    """Masses of all who showed this view before a step, and at it asked for this set; labels are those after it."""
+    """All who showed this view before a step, and at it asked for this set; then comes the step `following`."""
 
     step: ClientStep
     view: History
     query: Query
     following: ClientStep
-    masses: Masses
+    asked: Asked
 
 
-def joint_law(parts: Sequence[Part], secret: Callable[[Label], object]) -> Joint:
-    """Pr[part, secret]."""
-    secrets = dict.fromkeys(secret(label) for part in parts for label in part.masses)
+def joint_law(parts: Sequence[Part], secret: Callable[[Label, int], object]) -> Joint:
+    """Pr[part, secret], where a secret is a function of the label before a step and of the state after it."""
+    secrets = dict.fromkeys(secret(*case) for part in parts for case in part.asked)
     column = {one: i for i, one in enumerate(secrets)}
     joint = np.zeros((len(parts), len(secrets)), dtype=object)
     for row, part in zip(joint, parts, strict=True):
-        for label, mass in part.masses.items():
-            row[column[secret(label)]] += mass
+        for case, mass in part.asked.items():
+            row[column[secret(*case)]] += mass
     return joint
 
 
@@ -73,14 +72,13 @@ def walk(
     masses: Masses = {((), 0, z): p for z, p in enumerate(in_units(start[None])[0]) if p}
     nodes: dict[ClientStep, dict[History, Masses]] = {client.on(): {(): masses}}
 
-    def move(step: ClientStep, then: ClientStep, found: Asked) -> Masses:
+    def move(part: Part) -> Masses:
         """Go on to the next step, with what is then hidden and the context there."""
         moved: Masses = {}
-        for ((hidden, context, state), following), mass in found.items():
-            place = 0 if then.comes is None else int(then.comes[context, known[state]])
-            if place != NOWHERE:
-                label = keep(hidden, state, step.lag == 0), place, following
-                moved[label] = moved.get(label, 0) + mass
+        for ((hidden, context, state), following), mass in part.asked.items():
+            now = part.following.context(context, known[state])
+            label = keep(hidden, state, part.step.lag == 0), now, following
+            moved[label] = moved.get(label, 0) + mass
         return {label: mass for label, mass in moved.items() if mass}
 
     for t in range(steps):
@@ -98,12 +96,11 @@ def walk(
                         for i, share in shares(step, context, last[state], next):
                             asked.setdefault(i, {})[label, following] = mass * chance * share >> 2 * BITS
                 for i, found in asked.items():
-                    then = after(step, step.sets[i], t)
-                    parts.append(Part(step, view, step.sets[i], then, move(step, then, found)))
+                    parts.append(Part(step, view, step.sets[i], after(step, step.sets[i], t), found))
         yield parts
         nodes = {}
         for part in parts:
-            nodes.setdefault(part.following, {})[*part.view, part.query] = part.masses
+            nodes.setdefault(part.following, {})[*part.view, part.query] = move(part)
 
 
 def _shares(step: ClientStep, context: int, request: int, next: int) -> list[tuple[int, int]]:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Step:
     """One step as the journal has it. The lag is 0 for a full set; `query` is sorted.
 
-    `numbers` are the (bound, number) pairs of the draw and `digest` is that of its law. `received` has (source,
-    version, bytes) of the members that arrived whole, held within `cache` bytes; both are None while it is pending.
-    `request`, `next` and `numbers` are None where they were erased.
+    `numbers` are the (bound, number) pairs of the draw, `digest` is that of its law, and `maker` says which versions and
+    which processor made it. `received` has (source, version, bytes) of the members that arrived whole, held within
+    `cache` bytes; both are None while it is pending. `request`, `next` and `numbers` are None where they were erased.
     """
 
     step: int
@@ -45,6 +45,7 @@ class Step:
     cost: float
     numbers: Pairs | None
     digest: str | None
+    maker: str | None
     received: tuple[tuple[int, str | None, int], ...] | None
     cache: int | None
     attempts: int
@@ -136,6 +137,7 @@ def _step(row: Mapping[str, Any], n: int) -> Step:
         cost=float(row["cost"]),
         numbers=None if numbers is None else tuple((_long(bound), _long(number)) for bound, number in numbers),
         digest=row["law"],
+        maker=row["maker"],
         received=received,
         cache=row["cache"],
         attempts=natural(row["attempts"]),
@@ -164,21 +166,26 @@ def _long(value: Any) -> int:
     return int(value, 16) if isinstance(value, str) else int(natural(value))
 
 
-def json_lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """Numbers and contents of lines; None for half a line, two lines in one, or bytes that were never written."""
-    with explain_reading(file), file.open(encoding="utf-8", errors="replace") as lines:
+def json_lines(file: Path) -> Iterator[tuple[int, int, Any]]:
+    """Numbers of lines, where each begins, and contents.
+
+    None is the content of half a line, two lines in one, or bytes that were never written.
+    """
+    with explain_reading(file), file.open("rb") as lines:
+        place = 0
         for number, line in enumerate(lines, 1):
             try:
-                yield from [(number, json.loads(line))] if line.strip() else []
+                yield from [(number, place, json.loads(line))] if line.strip() else []
             except (ValueError, RecursionError):
-                yield number, None
+                yield number, place, None
+            place += len(line)
 
 
 def read_log(file: Path, chain: Chain) -> Log:
     """Read a server's log. A line {"catalogue": [names]} gives the numbers of the sources in the lines below it."""
     order: tuple[int, ...] = ()
     found = []
-    for number, data in json_lines(file):
+    for number, _, data in json_lines(file):
         with readable(f"{file}: line {number} is not one of a server's log"):
             if data is None:
                 raise ValueError("it is damaged. Remove it: if its query came only once, the audit will miss that step")

@@ -9,6 +9,9 @@ request x with probability e[x, i] / sum_i e[x, i]. It keeps the promise if
 Then every query holds its request, and its law in the context u is masses / D up to the total variation between row
 sums / D and p(. | u). That is the rounding, and it must be at most COARSE at every step. Plans and past laws are
 checked by the same functions; only the rows p(. | u) come from elsewhere (`onoff.audit.rows`).
+
+A law of the promise `past` that is none of a single function of public things could tell the request by which it was
+chosen. The dearer it may be, the more there are to choose from: so `is_proved` asks how far it is from the cheapest.
 """
 
 from __future__ import annotations
@@ -21,13 +24,16 @@ from typing import Any
 
 import numpy as np
 
-from onoff.types import Mask, Query, Units
+from onoff.types import Floats, Mask, Query, Units
 
 COARSE = Fraction(1, 2**30)  # the largest rounding of one step that is accepted
 MOST_UNITS = 2**52  # of a denominator: sums of units fit 64 bits, and floats hold them exactly
 UNCHECKED = "not checked"  # the rule of a finding that says why something could not be checked: nothing is wrong
 Pairs = tuple[tuple[int, int], ...]  # (bound, number) of a draw
-Context = tuple[int, ...] | None  # (lag, last, next) or, for the promise `past`, (number,)
+Context = tuple[int, ...] | None  # (lag, last, next) or, for the promise `past`, (state,)
+DEAR = 1.02  # the most that a law costs, as a multiple of what the cheapest one costs at least
+FEW = 12  # sources up to which a bound is computed over all their sets
+SHIFT = 40  # multipliers of cuts are integers in units of 2^-SHIFT
 
 
 @dataclass(frozen=True)
@@ -82,19 +88,21 @@ class Law:
         return sources, np.repeat(np.arange(len(self.sets)), [len(query) for query in self.sets])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LawLine:
-    """The law of one OFF step of the promise `past`, with its encoders by context: tables of units, request by set.
+    """A law with its encoders by context: tables of units, request by set. For the promise `past` these are states.
 
-    A reader who was in context c at the step before and asked for nothing hidden is in place[c] now; one whose hidden
-    request was x is in joined[x].
+    The `certificate` of a law of `past` has cuts, sets of sources by their places among those that are not sensitive,
+    each with its multiplier. `digest` is that of the law alone.
     """
 
-    step: int
     law: Law
     encoders: Mapping[int, Units]
-    place: tuple[int, ...]
-    joined: tuple[int, ...]
+    certificate: tuple[tuple[Query, int], ...] = ()
+    digest: str = ""
+
+
+Drawn = tuple[Units, Law] | None  # the units of the request on the sets of a law; None if it is not known
 
 
 def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
@@ -162,3 +170,43 @@ def check_encoder(
         message = f"the encoder is off by {float(off):.1e} in total variation; {float(COARSE):.1e} is allowed"
         return Finding("rows", message, context=context, amount=float(off))
     return off
+
+
+def check_draw(query: Query, numbers: Pairs, row: Units, law: Law) -> Finding | None:
+    """Draw again: row[i] are the units of the request on sets[i], and the number says in whose part it lies."""
+    total = int(row.sum())
+    bound, number = numbers[0] if len(numbers) == 1 else (0, 0)
+    if bound != total or not 0 <= number < bound:
+        return Finding("draw", f"a draw takes one random number below {total}, and another list of numbers is noted")
+    due = law.sets[int(np.searchsorted(np.cumsum(row), number, side="right"))]
+    if due == query:
+        return None
+    message = f"the number {number} of {total} lies in the part of this set, and another one was asked for"
+    return Finding("draw", message, query=due)
+
+
+def is_proved(line: LawLine, rows: Floats, always: int) -> bool:
+    """Whether a law costs at most 2 % more than any law must that serves these rows.
+
+    The rows are those of open requests, and `always` sources are in every set. Every law costs what the outer bound
+    says. For any multipliers mu_C of cuts C, with pi(C) = max_z r_z(C), it costs also
+
+        sum of mu_C pi(C)  +  min over sets q of  |q| - (sum of mu_C over the C that q meets)
+
+    at least, where q is a set that holds a request of every row.
+    """
+    most = line.law.cost / Fraction(DEAR)
+    if most <= always + float(rows.max(axis=0, initial=0.0).sum()):
+        return True
+    n = rows.shape[1]
+    cuts = [(list(cut), multiplier) for cut, multiplier in line.certificate if max(cut, default=n) < n]
+    if n > FEW or sum(multiplier for _, multiplier in cuts) >= 2**60:
+        return False
+    sets = np.arange(1 << n)[:, None] >> np.arange(n) & 1 > 0
+    for row in rows:
+        sets = sets[(sets & (row > 0)).any(axis=1)]
+    value, reached = sets.sum(axis=1) << SHIFT, 0.0
+    for cut, multiplier in cuts:
+        value -= multiplier * sets[:, cut].any(axis=1)
+        reached += multiplier * float(rows[:, cut].sum(axis=1).max())
+    return bool(most <= always + (reached + int(value.min())) / 2**SHIFT)

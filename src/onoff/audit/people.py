@@ -69,7 +69,7 @@ def replay(
     for t, on in enumerate(private):
         if t:
             step = client.on(step, query) if on else client.off(step, query)
-            context = 0 if step.comes is None else int(step.comes[context, state])
+            context = step.context(context, state)
             state = int(chain.step[state, path[t]])
         query = step.draw(context, int(path[t]), int(path[min(t + 1, len(path) - 1)]), rng)
         views.append(step.view(query))
@@ -226,7 +226,7 @@ def _clients(setting: _Setting) -> list[tuple[str, Client, Chain]]:
     first = next(iter(chains.values()))
     if engine is None:
         return [("both", Announced(first.n, setting.plans), first), ("naive", Naive(first.n), first)]
-    ours = [(f"past, memory {k}", Past(engine(one, ()), one.n, checked=False), one) for k, one in chains.items()]
+    ours = [(f"past, memory {k}", Past(engine(one, ()), one.n), one) for k, one in chains.items()]
     return [*ours, ("naive", Naive(first.n), first)]
 
 

@@ -1,10 +1,12 @@
 """Whole streams: what all queries of a client tell about what must stay hidden, at every step t.
 
 Promise `both` hides X_B, the requests made ON up to t and all requests after t. The audit computes I(X_B; Q_1..Q_t); by
-the Markov property the future counts only through X_{t+1}. Promise `past` hides G_t: the reader's state after each
-request up to t that was made ON or is sensitive, and "open" for each other one. The audit computes
-I(G_t; Q_t | Q_1..Q_{t-1}). Nobody promises that the queries *before* a hidden request tell nothing about it
-(`onoff.audit.people` measures that). States are those of the client's own chain.
+the Markov property the future counts only through X_{t+1}.
+
+Promise `past` hides all requests before t, and K_t: the request X_t if it was made ON or is sensitive, else "open". The
+audit computes I(X_1..X_{t-1}, K_t; Q_t | Q_1..Q_{t-1}). It looks at the state before step t only: given that state and
+the queries before, neither X_t nor Q_t depends on earlier requests, so these tell no more. Nobody promises that the
+queries *before* a hidden request tell nothing about it (`onoff.audit.people` measures that).
 
 Enumeration. All streams are run in integers (`onoff.audit.enumeration`).
 
@@ -28,33 +30,34 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onoff.audit.clients import Client, ClientStep, TooLarge
-from onoff.audit.enumeration import MISSING, ONE, After, Hidden, History, Keep, Part, joint_law, walk
+from onoff.audit.enumeration import MISSING, ONE, After, Hidden, History, Keep, Label, Part, joint_law, walk
 from onoff.audit.law import Finding, Law, check_encoder
 from onoff.audit.rows import Walk
 from onoff.errors import OnoffError
 from onoff.model.bounds import up
 from onoff.model.measures import information, total_variation
 from onoff.model.misfit import Misfit, align, check, information_bound, refine, stream_misfit
-from onoff.model.requests import lags_of, start_law
+from onoff.model.requests import start_law
 from onoff.types import Floats, Progress, Query, silent
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
 
-SLACK = 2.0**-50  # rows of the chain sum to 1 up to so much, as floats do
+RARE = ONE >> 150  # of what is rarer the law is not looked at: units blur it
 EXACT, BOUND = "exact", "bound"
 MADE = "too many streams: take fewer steps or a smaller chain, or audit one that was made with `onoff audit log`"
-LOST = Finding("query", "a request that happens is given no query, or leads to no context")
+LOST = Finding("query", "a request that happens is given no query")
 
 
 @dataclass(frozen=True)
 class Told:
     """One step of all streams; steps count from 1.
 
-    `bits` is what the module says. `distance` is a total variation: of (X_B, Q_1..Q_t) from independence (`both`), or
-    between the law of the query and the stated one, on average over pasts (`past`). `stated` is the most that the
-    client's stated roundings sum to, of the stream or (`past`) since the last ON step; 2 `stated` is the most that
-    `distance` may be.
+    `bits` is what the module says. Promise `both`: `distance` is the total variation of (X_B, Q_1..Q_t) from
+    independence, `stated` the sum of the roundings that the client states up to t; 2 `stated` is the most that
+    `distance` may be. Promise `past`: `distance` is the largest total variation between the law of Q_t given what is
+    hidden and the queries before, and the law that is stated; the most that it may be is `stated`, the rounding of
+    this step.
     """
 
     step: int
@@ -149,12 +152,10 @@ class _Setting:
 
     @property
     def values(self) -> list[float]:
-        """log2 of how many values there are of what is hidden, after every step (`past`: since the last ON step)."""
-        closed = int(np.isin(self.used.last, self.sensitive).sum())
-        one, other = log2(len(self.used.states)), log2(closed + 1)
+        """log2 of how many values there are of what is hidden, at every step; ON, `past` tells nothing of it."""
         if self.promise == "both":
-            return [one * (1 + count) for count in accumulate(self.statuses)]
-        return [one + lag * other for lag in lags_of(self.statuses)]
+            return [log2(self.used.n) * (1 + count) for count in accumulate(self.statuses)]
+        return [log2(len(self.chain.states) * (len(self.sensitive) + 1))] * len(self.statuses)
 
     @cached_property
     def chain(self) -> Chain:
@@ -195,11 +196,11 @@ def _judge(setting: _Setting, method: str, steps: Sequence[Told], findings: Sequ
     """Compare the result with the client's statement, or with the misfit if requests follow another chain."""
     client, both, bounds = setting.client, setting.promise == "both", None
     if setting.follows is setting.used:
-        factor, slack = 1 if method == BOUND else 2, 0.0 if both else SLACK
-        limits = [(told.distance, factor * told.stated + slack) for told in steps if told.stated is not None]
+        factor = 2 if both and method == EXACT else 1
+        limits = [(told.distance, factor * told.stated) for told in steps if told.stated is not None]
     else:
         known = setting.statuses, setting.start, [told.stated or 0.0 for told in steps], setting.values
-        bounds = stream_misfit(setting.follows, setting.used, both, bool(setting.sensitive), *known)
+        bounds = stream_misfit(setting.follows, setting.used, both, setting.sensitive, *known)
         limits = [(told.bits, most) for told, most in zip(steps, bounds.bits, strict=True) if method == EXACT]
         limits += [(told.distance, most) for told, most in zip(steps, bounds.allowed, strict=True) if method == EXACT]
         if method != EXACT:
@@ -220,46 +221,52 @@ def _by_enumeration(setting: _Setting) -> StreamAudit:
     findings: list[Finding] = []
 
     def keep(hidden: Hidden, state: int, private: bool) -> Hidden:
-        token = setting.known[state]
-        if both:
-            return (*hidden, token) if private else hidden
-        sensitive = setting.used.last[token] in setting.sensitive
-        return (token,) if private else (*hidden, token if sensitive else None)
+        """What is hidden from the next step on: X_B, or the state before it."""
+        return ((*hidden, state) if private else hidden) if both else (state,)
 
     def after(step: ClientStep, query: Query, t: int) -> ClientStep:
         return client.on(step, query) if (*statuses, True)[t + 1] else client.off(step, query)
 
     stated = list(setting.roundings()) if both and client.promises else [None] * len(statuses)
     for t, parts in enumerate(setting.walk(keep, after)):
-        if ONE - sum(sum(part.masses.values()) for part in parts) > MISSING * ONE:
+        if ONE - sum(sum(part.asked.values()) for part in parts) > MISSING * ONE:
             findings.append(LOST)
         told = Told(t + 1, statuses[t], 0.0, stated=stated[t])
-        steps.append(_leak_by_stream(told, parts) if both else _leak_by_query(told, parts))
+        steps.append(_leak_by_stream(told, parts, keep) if both else _leak_by_query(told, parts, setting))
     return _judge(setting, EXACT, steps, findings)
 
 
-def _leak_by_stream(told: Told, parts: Sequence[Part]) -> Told:
+def _leak_by_stream(told: Told, parts: Sequence[Part], keep: Keep) -> Told:
     """Promise `both`, from joint[queries; X_B]: a row for each stream of queries. The state is the request."""
-    joint = joint_law(parts, lambda label: (label[0], label[2]))
+    joint = joint_law(parts, lambda label, following: (keep(label[0], label[2], told.private), following))
     return replace(told, bits=information(joint), distance=float(total_variation(joint)))
 
 
-def _leak_by_query(told: Told, parts: Sequence[Part]) -> Told:
+def _leak_by_query(told: Told, parts: Sequence[Part], setting: _Setting) -> Told:
     """Promise `past`, from joint[query; hidden] after every past: the law of the query given what is hidden."""
+    last = setting.chain.last.tolist()
+
+    def secret(label: Label, following: int) -> object:  # noqa: ARG001
+        """The state before the step, and K_t."""
+        before, _, state = label
+        return before, last[state] if told.private or last[state] in setting.sensitive else None
+
     bits, distance, by_past = 0.0, Fraction(0), dict[tuple[ClientStep, History], list[Part]]()
     for part in parts:
         by_past.setdefault((part.step, part.view), []).append(part)
     for (step, _), mine in by_past.items():
-        joint = joint_law(mine, lambda label: label[0])
-        bits += float(Fraction(joint.sum(), ONE)) * information(joint)
+        joint = joint_law(mine, secret)
+        shares = joint.sum(axis=0)
+        bits += float(Fraction(shares.sum(), ONE)) * information(joint)
         if step.law is not None:
-            masses = [step.law.masses[step.law.index[part.query]] for part in mine]
-            due, D = np.array(masses, dtype=object)[:, None] * joint.sum(axis=0), step.law.denominator
-            unasked = (D - sum(masses)) * joint.sum()
-            distance += Fraction(np.abs(joint * D - due).sum() + unasked, 2 * D * ONE)
+            masses, D = [step.law.masses[step.law.index[part.query]] for part in mine], step.law.denominator
+            apart = np.abs(joint * D - np.array(masses, dtype=object)[:, None] * shares).sum(axis=0)
+            apart += (D - sum(masses)) * shares  # of the sets that nobody asked for
+            known = shares > RARE
+            distance = max([distance, *map(Fraction, apart[known], 2 * D * shares[known])])
     if parts[0].step.law is None:
         return replace(told, bits=bits)
-    return replace(told, bits=bits, distance=float(distance), stated=max(part.step.since for part in parts))
+    return replace(told, bits=bits, distance=float(distance), stated=max(part.step.rounding for part in parts))
 
 
 # The certified bound

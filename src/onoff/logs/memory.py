@@ -42,8 +42,8 @@ class Depth:
     `bits` is the mean of -log2 P over transitions of readers who were held out; None if P is 0 for one of them. Of the
     promise past no scheme needs less than `first_cost` messages at the first OFF step after ON. Contexts of one request
     more have rows that are on average, over requests, at the total variation `distance` from those of these habits:
-    a server that knows them predicts differently by this; None if not counted. An OFF step tells it at most twice
-    the sum of this over the OFF steps since ON (in total variation from telling nothing).
+    a server that knows them predicts differently by this; None if not counted. The query of an OFF step is by this
+    from telling it nothing, at most and on average (total variation; Theorem 2).
     """
 
     memory: int

@@ -8,6 +8,13 @@ off by at most
     D(i) = sum over k of P^(d+1)[i, k] TV(p, p̂)
 
 on average over the next request. Over a stream these add up (`stream_misfit`).
+
+Under the promise `past` the client's encoder in the state z is made for the row of P̂ there, on the sources that are not
+sensitive, and an open request really has the row of P. So the step is off by at most
+
+    eps(z) = TV(P[z, .], P̂[z, .]), both rows on these sources, normalised
+
+whatever was asked before z: one step has one error, and nothing adds up.
 """
 
 from __future__ import annotations
@@ -21,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onoff.errors import OnoffError
-from onoff.model.bounds import up
+from onoff.model.bounds import sum_up, up
 from onoff.model.powers import times
 from onoff.types import Floats
 
@@ -114,12 +121,12 @@ def check(true: Chain, used: Chain) -> None:
 
 @dataclass(frozen=True)
 class Misfit:
-    """Bounds after every step for a client whose requests follow another chain than its own.
+    """Bounds for every step of a client whose requests follow another chain than its own.
 
-    `distances` is d_t, the total variation between the law of what is hidden and asked (`past`: since the last ON step)
-    and one that keeps the promise, for streams that start as said; `anywhere` is d_t wherever they start. `allowed` is
-    the most that the `distance` of a step may be, and `bits` the most that it may tell. `guess` is the most that
-    queries made at or after a hidden request add to the chance of guessing it.
+    `distances` is d_t, a bound on the total variation from what the promise demands, of all steps up to t (`both`) or
+    of step t (`past`, on average over pasts), for streams that start as said; `anywhere` is the most that it can be.
+    `allowed` is the most that the `distance` of a step may be, and `bits` the most that it may tell. `guess` is the
+    most that queries made at or after a hidden request add to the chance of guessing it.
     """
 
     distances: tuple[float, ...]
@@ -147,7 +154,7 @@ def stream_misfit(
     true: Chain,
     used: Chain,
     both: bool,
-    has_sensitive: bool,
+    sensitive: Sequence[int],
     statuses: Sequence[bool],
     start: Floats,
     stated: Sequence[float],
@@ -157,37 +164,33 @@ def stream_misfit(
 
     X is the state; streams begin with one request, drawn from `start`.
 
-    Promise `both`: D_s of a step, after the last private request, adds up over the stream with the `stated` roundings:
-    d_t = sum of (D_s + r_s). Promise `past`: with eps(x) the total variation of the rows of x in both chains, d_t = sum
-    of E eps(X_{s-1}) over the OFF steps since the last ON step, up to t, and the most that the r_s sum to. What is
-    hidden and asked *before* t is within e_t of exactly private: d_t if there are sensitive sources, else d_{t-1} (and
-    0 with the promise `both`). A query then is off by d_t + e_t on average, and tells h(d_t) + h(e_t) +
-    (d_t + e_t) log2 |hidden| bits at most; `values` are log2 |hidden|. The documentation has the proofs.
+    Promise `both`: D_s of a step, after the last private request, adds up over the stream with the roundings, of which
+    `stated` are the sums: d_t = sum of (D_s + r_s). Promise `past`: of an OFF step d_t = E eps(X_{t-1}) + r_t, where
+    `stated` are the r_t, and no past has more than the largest eps + r_t; ON it is 0. In both cases the joint law of
+    the hidden and of what is asked is within d_t of one in which they are independent, so h(d_t) + d_t log2 |hidden|
+    bits are told at most; `values` are log2 |hidden|. The documentation has the proofs.
     """
     true, used = refine(true, used)
     law = last = np.pad(start, (0, len(true.P) - len(start)))
-    mean = worst = now = Fraction(0)
+    mean = worst = Fraction(0)
     lag, columns = 0, []
-    for private, roundings, size in zip(statuses, stated, values, strict=True):
+    for private, rounding, size in zip(statuses, stated, values, strict=True):
         lag = 0 if private else lag + 1
         last = law if both and private else last
-        if private and not both:
-            mean = worst = Fraction(0)
-        apart = misfit(true, used, lag) if both else row_misfit(true, used) * (not private)
-        mean += Fraction(float(times(last, apart)) * (1 + 2.0**-40))  # more than the roundings of the mean lose
-        worst += Fraction(float(apart.max()))
-        earlier = Fraction(0) if both or private else now
-        now = mean + Fraction(roundings)
-        earlier = now if has_sensitive else earlier
-        bits = min(size, information_bound(now, size) + information_bound(earlier, size))
-        columns.append((up(now), up(worst + Fraction(roundings)), up(2 * now if both else now + earlier), bits))
+        apart = misfit(true, used, lag) if both else row_misfit(true, used, sensitive) * (not private)
+        mean = both * mean + Fraction(float(times(last, apart)) * (1 + 2.0**-40))  # more than the mean's roundings lose
+        worst = both * worst + Fraction(float(apart.max()))
+        now, most = mean + Fraction(rounding), up(worst + Fraction(rounding))
+        columns.append((up(now), most, up(2 * now) if both else most, information_bound(now, size)))
         last, law = last if both else law, times(law, true.moves)
-    distances, anywhere, allowed, most = (tuple(one + 0.0 for one in column) for column in zip(*columns, strict=True))
-    ends = [d for d, on in zip(anywhere, (*statuses[1:], True), strict=True) if on]  # of OFF periods
-    return Misfit(distances, anywhere, allowed, most, min(1.0, anywhere[-1] if both else 2 * sum(ends)))
+    distances, anywhere, allowed, bits = (tuple(one + 0.0 for one in column) for column in zip(*columns, strict=True))
+    return Misfit(distances, anywhere, allowed, bits, min(1.0, anywhere[-1] if both else sum_up(*anywhere)))
 
 
-def row_misfit(true: Chain, used: Chain) -> Floats:
-    """Bound eps(x) above."""
-    apart: Floats = np.abs(true.P - used.P).sum(axis=1) / 2
-    return apart * (1 + 2.0**-40) + np.where(apart > 0, true.n * 2.0**-52, 0.0)
+def row_misfit(true: Chain, used: Chain, sensitive: Sequence[int] = ()) -> Floats:
+    """Bound eps(z) above, of chains with the same states; 0 where no open request is possible."""
+    rows, others = (np.delete(chain.P, list(sensitive), axis=1) for chain in (true, used))
+    found, live = np.zeros(len(rows)), rows.any(axis=1)
+    first, second = (part[live] / part[live].sum(axis=1, keepdims=True) for part in (rows, others))
+    found[live] = np.abs(first - second).sum(axis=1) / 2 + (true.n + 4) * 2.0**-51
+    return found

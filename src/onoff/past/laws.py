@@ -35,7 +35,7 @@ PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is l
 COMBS = 4, 8  # orders, at least and at most
 COMBS_OF_REST = 14, 14  # for what peeling leaves
 MORE_COMBS = 10, 10  # for many contexts, before a search, which takes long
-SAME = 1e-9  # a row that adds less to the peaks adds nothing
+SAME = 1e-9  # a row that adds less to the peaks, or to what all rows share, adds nothing
 
 
 def law_for(rows: RowTable, deadline: float = inf) -> tuple[Law, Certificate]:
@@ -153,6 +153,8 @@ def _comb(rows: RowTable, least: int, most: int, deadline: float) -> tuple[Membe
     """Combs of what the rows do not share, and queries of one source for what all rows share."""
     common = rows.rows.min(axis=0)
     left = 1 - float(common.sum())
+    if left <= SAME:
+        return np.eye(rows.n, dtype=bool), common
     apart = RowTable((rows.rows - common) / left, rows.possible)
     count = min(most, max(least, first_orders(apart)))
     member, mass = mix_combs(apart, survey(apart).hard, count, count, deadline=deadline)

@@ -245,7 +245,7 @@ def _print_depths(report: Report) -> None:
     print_table(title, headings, rows)
     print(f"least messages: of {report.n}, at the first OFF step after ON, by the promise past")
     print("the last column: how often a server that remembers one request more than these habits expects another one;")
-    print("an OFF step tells it at most twice the sum of that over the OFF steps since ON (total variation)")
+    print("an OFF step is at most that far from telling it nothing (total variation, on average)")
 
 
 def check(

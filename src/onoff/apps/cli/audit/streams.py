@@ -25,7 +25,7 @@ LEAKY = ("naive", "decoys")
 DEFAULT = ("everything", "paper", "optimal", *LEAKY)
 ABOUT = {
     "both": "bits that the queries up to t tell about requests made ON and after t",
-    "past": "bits that the query at t tells about what is hidden up to t, given the queries before it",
+    "past": "bits that the query at t tells about requests before it, and about its own if hidden, given earlier queries",
 }
 
 
@@ -52,9 +52,9 @@ def streams(
 ) -> None:
     """Compute what all queries of a client tell about what must stay hidden, at every step, for each scheme.
 
-    Hidden are, with the promise `both`, requests made ON and all future ones; with `past`, requests made ON up to the
-    step, and of the others which sensitive source was asked for, or none. Exit code 1 if a client that promises tells
-    more than it states.
+    With the promise `both`, hidden are requests made ON and all future ones. With `past`, a query must tell nothing new
+    about any request before it, nor about its own if that was made ON, nor which sensitive source it was, if any. Exit
+    code 1 if a client that promises tells more than it states.
     """
     from onoff.apps.terminal import progress
     from onoff.audit.clients import TooLarge
