@@ -64,7 +64,9 @@ def told(chain, failed, repeat):
     views = {}
     for (_, view), p in joint.items():
         views[view] = views.get(view, 0) + p
-    return math.fsum(float(p) * math.log1p(p * chain.n / views[view] - 1) for (_, view), p in joint.items()) / math.log(2)
+    return math.fsum(float(p) * math.log1p(p * chain.n / views[view] - 1) for (_, view), p in joint.items()) / math.log(
+        2
+    )
 
 
 @pytest.mark.parametrize("chain", CHAINS)

@@ -225,7 +225,9 @@ def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed
     database.close()
     content = path.read_bytes()
     for read in (opened, snapshot, journals.read_journal, lambda file: audit.read_journal(file, None)):
-        with pytest.raises(OnoffError, match=f"is a journal of version {version},.*only version 12.* of {age} version;.*a new journal"):
+        with pytest.raises(
+            OnoffError, match=f"is a journal of version {version},.*only version 12.* of {age} version;.*a new journal"
+        ):
             read(path)
     assert path.read_bytes() == content
 

@@ -1,4 +1,4 @@
-"""The rules of the promise `past` in the client's pure state machine. (Its streams: tests/past/test_past_streams.py.)"""
+"""The rules of the promise `past` in the client's pure state machine. Its streams are in test_past_streams.py."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from onoff.schemes.law import DENOMINATOR
 from onoff.schemes.peel import peel
 from onoff.testing import chains, trees
 from oracles import paper_program, random_chain, seeds
-from pastkit import exactly, habits
+from pastkit import exactly
 from sampling import examples
 
 
@@ -101,7 +101,12 @@ def test_the_kind_of_a_law_follows_from_the_numbers_of_sources_and_rows():
         P[:, 0] += np.arange(n)
         step = prepare(Candidates(Chain(P / P.sum(axis=1, keepdims=True)), (), tuple(range(rows))))
         kinds[n - MANY, rows > 2] = type(step) is RaceStep, getattr(step, "owners", None) is None
-    assert kinds == {(0, False): (False, False), (0, True): (False, True), (1, False): (False, False), (1, True): (True, True)}
+    assert kinds == {
+        (0, False): (False, False),
+        (0, True): (False, True),
+        (1, False): (False, False),
+        (1, True): (True, True),
+    }
 
 
 def test_names_or_indices_say_what_is_sensitive():

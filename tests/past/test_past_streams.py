@@ -232,7 +232,7 @@ class Restarted(World):
         return super().begin(state, public, request, private, step, number, query)
 
     def drawn(self, past, history, step, request, reader):
-        return super().drawn(past, history, step, request, history[-1])
+        return super().drawn(past, history, step, request, int(self.public.habits.chain.last[reader]))
 
 
 def test_a_state_that_is_lost_at_a_restart_is_seen():

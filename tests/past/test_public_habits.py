@@ -23,7 +23,7 @@ EVEN = Habits(Chain(np.full((4, 4), 0.25)), "learning")
 class Changes(Planted):
     """From step 4 on a rule decides, of the queries and requests before."""
 
-    def drawn(self, past, history, step, request, reader):  # noqa: ARG002
+    def drawn(self, past, history, step, request, reader):
         other = len(past) > 3 and any(
             self.rule(t, past, pair) for t, pair in enumerate(pairwise(history)) if pair == (1, 2) or self.is_public
         )

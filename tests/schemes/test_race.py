@@ -113,9 +113,7 @@ def laws_by_context(plan, lag, per_context, seed, draw):
     for (last, following), row in zip(posterior.contexts.tolist(), posterior.rows, strict=True):
         requests = rng.choice(plan.n, size=per_context, p=row)
         lines.append(Counter(draw(int(x), last, following, randbelow) for x in requests))
-    free = Counter(
-        tuple(plan._race.winners(clocks.fresh_clocks(plan.n, randbelow))) for _ in range(4 * per_context)
-    )
+    free = Counter(tuple(plan._race.winners(clocks.fresh_clocks(plan.n, randbelow))) for _ in range(4 * per_context))
     lines.append(free)
     total = sum(lines, Counter())
     common = [query for query, count in total.items() if count >= 5 * len(lines)]
