@@ -1,63 +1,33 @@
-"""Habits with memory: clients with one planted mistake, each found at its first wrong step.
-
-A step is wrong if the engine's own code, in the reader's true context and with the same numbers, asks for another set.
-"""
+"""Habits with memory: clients with one planted mistake, each found at its first wrong step."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 
+from onoff.audit.exhibits import law_line
 from onoff.client import promises
 from onoff.client.journal import Journal
 from onoff.client.protocol import ANEW, begin_past
-from onoff.past import PastState
+from onoff.past import PastState, StepLaw
 from pastkit import habits
-from replaykit import Life, life
+from replaykit import Life, drawing, life
 
 DEEP = habits(3, 3, 2, full=True, zeros=False)
 
 
-def first_wrong(made):
-    """The first step at which the true reader's draw is another one."""
-    chain, rows, context, requests = made.chain, None, None, []
-    for step in made.steps():
-        requests.append(step.request)
-        state = chain.state_of(requests)
-        if len(requests) <= chain.depth:  # none of these counts as ON
-            continue
-        if step.lag == 0:
-            rows = PastState.start(chain, made.sensitive) if rows is None else rows.after_full_set()
-            context = rows.context(state, None, private=True)
-            continue
-        ready, [(bound, number)] = rows.prepare(), step.numbers
-        asked = []
-
-        def again(below, asked=asked, number=number):
-            asked.append(below)
-            return min(number, below - 1)
-
-        due = ready.draw(step.request, context, again)
-        if (due, asked) != (step.query, [bound]):
-            return step.step
-        rows = rows.advance(ready, step.query)
-        context = rows.context(state, context, private=False)
-    raise AssertionError("the mistake was never made")
-
-
-def knows(last):
+def knows(made, last):
     """A client that takes any state which agrees with the true one in so many of the last requests."""
-    honest = PastState.context
 
-    def context(self, state, context, private):
-        true, known = self.chain.states[state], last()
-        alike = [z for z, end in enumerate(self.chain.states) if end[-known:] == true[-known:] and self.joined[z] >= 0]
-        return honest(self, alike[0] if alike else state, context, private)
+    def draw(honest, step, request, state, below):
+        true, known = made.chain.states[state], last()
+        alike = [z for z in step.candidates.live if made.chain.states[z][-known:] == true[-known:]]
+        return honest(step, request, alike[0] if alike else state, below)
 
-    return patch.object(PastState, "context", context)
+    return drawing(made, StepLaw, draw)
 
 
 def after_a_restart(made):
@@ -68,16 +38,13 @@ def after_a_restart(made):
         self.since = self.t
         return opened(self, client)
 
-    def last():
-        return max(1, min(made.chain.depth, made.t - made.since))
-
-    return patch.object(Life, "_open", noted), knows(last)
+    return patch.object(Life, "_open", noted), knows(made, lambda: max(1, min(made.chain.depth, made.t - made.since)))
 
 
 MISTAKES = {
     "state not kept across a restart": after_a_restart,
-    "context of the last request only": lambda made: (knows(lambda: 1),),
-    "context of the wrong depth": lambda made: (knows(lambda: 2),),
+    "state of the last request only": lambda made: (knows(made, lambda: 1),),
+    "state of the wrong depth": lambda made: (knows(made, lambda: 2),),
 }
 
 
@@ -85,46 +52,43 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_state_that_is_not_the_readers_is_found_at_the_first_draw_that_it_changes(tmp_path, name, sensitive):
     made = life(tmp_path, "memory", chain=DEEP, sensitive=sensitive, seed=6, restarts=0.4)
-    made.live(120, MISTAKES[name](made))
-    found = made.audit()
-    assert (found.first.step, found.first.rule) == (first_wrong(made), "draw"), str(found)
+    found = made.live(120, MISTAKES[name](made)).audit()
+    assert (found.first.step, found.first.rule) == (made.wrong[0], "draw"), str(found)
 
 
-def test_a_private_step_made_with_the_law_of_another_state_is_found_at_the_first_law_made_of_it(tmp_path):
-    honest = PastState.after_full_set
+def test_candidates_of_too_few_sets_are_found_at_the_first_law_made_of_them(tmp_path):
+    """The last two sets decide, whatever was in the one before. The law serves all candidates, and is another one."""
+    made, honest = life(tmp_path, "memory", chain=DEEP, private=0.1), PastState.candidates.func
 
-    def rolled(self):
-        found = honest(self)
-        joined = np.array(found.joined)
-        joined[joined >= 0] = np.roll(joined[joined >= 0], 1)
-        return replace(found, joined=tuple(joined.tolist()))
+    def wrong(self):
+        found = honest(replace(self, queries=(tuple(range(made.chain.n)), *self.queries[1:])))
+        made.wrong += [made.t] * (found.states != honest(self).states)
+        return found
 
-    made = life(tmp_path, "memory", chain=DEEP, first_ever=True)
-    made.asked = lambda t, request, wanted: t in (9, 10)
-    made.live(20, [patch.object(PastState, "after_full_set", rolled)])
-    assert (made.audit().first.step, made.audit().first.rule) == (11, "rows")
+    made.live(60, [patch.object(PastState, "candidates", property(wrong))])
+    off = next(step.step for step in made.steps() if step.lag and step.step in made.wrong)
+    assert made.audit().unchecked[0][0] == off
+    found = made.audit(engine=made.engine())
+    assert (found.first.step, found.first.rule) == (off, "law by request"), str(found)
 
 
 @pytest.mark.parametrize("first_ever", [False, True])
 def test_a_missing_full_set_in_a_new_journal_is_found_there(tmp_path, first_ever):
-    """As many full sets are due as the memory is deep, and one more after a journal that was lost."""
+    """As many full sets are due as the memory is deep, whatever came before."""
     create = Journal._create
 
     def shallow(self, *about):
         return create(self, *about[:-1], about[-1] - 1)
 
     made = life(tmp_path, "memory", chain=DEEP, first_ever=first_ever, private=0.0)
-    due = DEEP.depth + (not first_ever)
-    made.live(20, [patch.object(Journal, "_create", shallow), *[knows(lambda: 2)] * first_ever])
+    everything = patch.object(StepLaw, "draw", lambda *_: (0, 1, 2))  # the client does not know its state
+    made.live(DEEP.depth, [patch.object(Journal, "_create", shallow), everything])
     found = made.audit()
+    assert (found.first.step, found.first.rule) == (DEEP.depth - 1, "status")
     lost = life(tmp_path, "memory", name="lost", chain=DEEP).live(5)
-    made.lines = [*lost.lines, *made.lines]
-    again = made.change_log(lambda lines: lines).audit(others=[lost.journal_file])
-    assert (again.first.step, again.first.rule) == (due - 1, "status")
-    if first_ever:
-        assert (found.first.step, found.first.rule) == (due - 1, "status")
-    else:  # as if nothing had ever been asked before
-        assert found.word == "PASSED"
+    right = life(tmp_path, "memory", name="right", chain=DEEP, private=0.0, lines=list(lost.lines)).live(20)
+    assert right.steps()[DEEP.depth].lag == 1
+    assert right.audit(others=[lost.journal_file]).word == "PASSED"
 
 
 GAPS = 0, 8, 16, 17, 25, 32  # steps before which a request may be missing
@@ -155,12 +119,12 @@ def test_a_client_that_makes_one_full_set_after_a_gap_is_found_there(tmp_path):
     assert (found.first.step, found.first.rule) == (10, "status"), str(found)
 
 
-def test_a_law_that_is_missing_leaves_steps_unchecked_until_as_many_full_sets_as_the_memory_is_deep(tmp_path):
-    made = life(tmp_path, "memory", chain=DEEP, seed=3)
-    made.asked = lambda t, request, wanted: t in (10, 14, 15, 20, 21, 22)
-    made.live(30)
+def test_a_law_that_is_missing_leaves_its_steps_unchecked_and_no_others(tmp_path):
+    made = life(tmp_path, "memory", chain=DEEP, seed=3, restarts=0.0, kills=0.0).live(30)
     lines = made.record_file.read_text().splitlines(keepends=True)
-    made.record_file.write_text("".join(line for line in lines if '"step": 8,' not in line))
+    made.record_file.write_text("".join(lines[:2] + lines[3:]))
+    digest = law_line(json.loads(lines[2])["law"], 3).digest
     found = made.audit()
     assert found.findings == ()
-    assert [step for step, _ in found.unchecked] == [8, 9, 11, 12, 13, 16, 17, 18, 19]
+    assert {made.steps()[step].digest for step, _ in found.unchecked} == {digest}
+    assert made.audit(engine=made.engine()).word == "PASSED"

@@ -25,10 +25,12 @@ from onoff.audit.files import read_journal
 from onoff.audit.log import Exhibits, audit_log
 from onoff.client import protocol
 from onoff.client.journal import Journal
+from onoff.client.laws import maker
 from onoff.client.promises import Both, Past
 from onoff.client.transports import Answer, Content
 from onoff.model.chain import UnknownChain
-from onoff.past import PastState
+from onoff.past import Candidates
+from onoff.past.step import prepare
 from onoff.plans.race import race_plan
 from oracles import random_chain
 from pastkit import habits
@@ -202,11 +204,11 @@ class Life:
 
     def audit_log(self, plans=None, engine=None, record=True, **options):
         file = None if self.promise == "both" or record is None else self.record_file if record is True else record
-        exhibits = Exhibits(self.plans() if plans is None else plans, file, engine)
+        exhibits = Exhibits(self.plans() if plans is None else plans, file, engine, maker())
         return audit_log(self.stated, self.log_file, exhibits, self.journal_file, **options)
 
     def engine(self):
-        return lambda chain: PastState.start(chain, self.sensitive)
+        return lambda chain, states: prepare(Candidates(chain, self.sensitive, states))
 
     def change_log(self, change):
         """Write the log again, with other lines: `change` maps the list of lines to another one."""

@@ -1,96 +1,94 @@
 """The laws of the client's draws, as exhibits: recorded laws, laws that its code makes again, and plans.
 
-The audit believes none of them: `replay` checks that each law keeps the promise, and that the draw follows it. The
-journal keeps the digest of every law. A recorded law with another digest is wrong. A remade law with another digest
-comes from another machine or version, and is left out.
+The audit believes none of them: `replay` checks that each law keeps the promise, that it is the one that public things
+give, and that the draw follows it. The journal keeps the digest of every law.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.files import Journal, json_lines, natural, readable, source_set
-from onoff.audit.habits import serve
+from onoff.audit.files import Step, json_lines, natural, readable, source_set
 from onoff.audit.law import Law, LawLine
-from onoff.audit.rules import ANEW, due_steps
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
-from onoff.types import Units
+from onoff.types import Query, Units
+
+if TYPE_CHECKING:
+    from onoff.audit.habits import Recorded
+    from onoff.audit.rules import Due
+
+KEPT = 64  # laws of `past` in memory: large ones have megabytes
 
 
-def plan_laws(chain: Chain, journal: Journal, plans: Mapping[str, Any]) -> Iterator[LawLine]:
-    """Ask plans for the encoders in the contexts of a journal's OFF steps; left out are those of another digest."""
-    law = cache(lambda name: Law(plans[name].sets, plans[name].masses))
-    for step, due in zip(journal.steps, due_steps(journal.steps, True), strict=True):
-        plan, last, next = plans.get(step.plan), due.last, step.next
-        if due.lag and plan is not None and plan.kind == "table" and last is not None and next is not None:
-            encoders = {}
-            with suppress(OnoffError, TypeError):
-                units = np.asarray(plans[step.plan].encoder(last, next, due.lag).toarray())
-                encoders = {last * chain.n + next: units.astype(np.int64, casting="safe")}
-            same = law_digest(law(step.plan), encoders) == step.digest
-            yield LawLine(step.step, law(step.plan), encoders if same else {}, (), ())
+class PlanLaws:
+    """The laws of the promise `both`, from plans by their names."""
+
+    def __init__(self, chain: Chain, plans: Mapping[str, Any]) -> None:
+        self._n, self._plans = chain.n, plans
+        self._law = cache(lambda name: Law(plans[name].sets, plans[name].masses))
+
+    def line(self, step: Step, due: Due) -> LawLine | None:
+        """The law of a step with the encoder of its context; without that if the journal has another digest."""
+        plan, last, next = self._plans.get(step.plan), due.last, step.next
+        if plan is None or plan.kind != "table" or last is None or next is None:
+            return None
+        law, encoders = self._law(step.plan), {}
+        with suppress(OnoffError, TypeError):
+            units = np.asarray(plan.encoder(last, next, due.lag).toarray())
+            encoders = {last * self._n + next: units.astype(np.int64, casting="safe")}
+        return LawLine(law, encoders if law_digest(law, encoders) == step.digest else {})
 
 
-def remade_laws(chain: Chain, journal: Journal, engine: Any) -> Iterator[LawLine]:
-    """Make the laws of a journal's OFF steps again, from public things: chains, sensitive sources and the queries.
+class PastLaws:
+    """The laws of the promise `past`: those that a stream has recorded in a file, and those that are made again.
 
-    `engine(chain)` is the client's state after an ON step; without it there are no laws. After a set that is not one of
-    its law none can be made before the next ON step.
+    `engine(chain, states)` makes the law of a public state with the installed code, whose mark is `maker`. Both may be
+    None. Half a line, left by a crash, is passed over: its law must be in another line.
     """
-    if engine is None:
-        return
-    served, _ = serve(chain, journal)
-    dues = due_steps(journal.steps, False, chain.depth, served=served)
-    state, known = None, chain
-    for step, due, then in zip(journal.steps, dues, served[1:], strict=True):
-        if then.changed:  # by other rows for the same states, or by a Markov chain that was learned
-            P = then.chain.P
-            known = Chain(P, chain.names, states=chain.states if len(P) == len(chain.P) else None)
-        if step.plan == ANEW:
-            state = None
-        if due.lag == 0 and (then.due or not due.counts):
-            state = None
-        elif due.lag == 0:
-            state = engine(known) if state is None else state.after_full_set()
-        elif state is not None:
-            ready = state.prepare()
-            yield law_line(step.step, ready.as_dict(), state.place, state.joined, chain.n)
-            state = state.advance(ready, step.query) if step.query in ready.sets else None
-        state = replace(state, chain=known) if state is not None and then.changed else state
 
+    def __init__(self, chain: Chain, stream: str, record: Path | None, engine: Any, maker: str | None = None) -> None:
+        self._chain, self._record, self._engine, self.maker = chain, record, engine, maker
+        self._places: dict[tuple[Any, ...], int] = {}
+        for number, place, data in () if record is None else json_lines(record):
+            if data is None or (isinstance(data, dict) and data.get("stream") not in (None, stream)):
+                continue
+            with readable(f"{record}: line {number} is not one of a record of laws"):
+                if (data["format"], data["version"]) != ("onoff-law", 4):
+                    raise ValueError("it does not say 'onoff-law', version 4: record another stream")
+                states = tuple(map(natural, data["states"]))
+                known = data["maker"], data["chain"], states, law_line(data["law"], chain.n).digest
+                self._places.setdefault(known, place)
+        self._known = cache(self._as_chain)
+        self.recorded: Callable[..., LawLine | None] = lru_cache(KEPT)(self._read)
+        self.remade: Callable[[Recorded, Query], LawLine | None] = lru_cache(KEPT)(self._remake)
 
-def read_laws(file: Path, stream: str, chain: Chain) -> Iterator[LawLine]:
-    """Read the laws of one stream from a record, step by step and without keeping them; the last of a step counts.
+    def _read(self, maker: str, chain: Recorded, states: Query, digest: str) -> LawLine | None:
+        place = self._places.get((maker, self._known(chain).fingerprint, states, digest))
+        if self._record is None or place is None:
+            return None
+        with self._record.open("rb") as lines:
+            lines.seek(place)
+            return law_line(json.loads(lines.readline())["law"], self._chain.n)
 
-    A client that was killed before it began a step records its law again. Half a line, left by a crash, is passed over:
-    its law must be in another line.
-    """
-    kept = None
-    for number, data in json_lines(file):
-        if data is None or (isinstance(data, dict) and data.get("stream") not in (None, stream)):
-            continue
-        with readable(f"{file}: line {number} is not one of a record of laws"):
-            if (data["format"], data["version"]) != ("onoff-law", 3):
-                raise ValueError("it does not say 'onoff-law', version 3: record another stream")
-            found = law_line(natural(data["step"]), data["law"], data["place"], data["joined"], chain.n)
-            if len(found.joined) not in (chain.n, len(chain.states)):
-                raise ValueError(f"{len(found.joined)} states are not those of the chain")
-            if kept is not None and found.step < kept.step:
-                raise ValueError(f"step {found.step} comes after step {kept.step}")
-        if kept is not None and found.step > kept.step:
-            yield kept
-        kept = found
-    if kept is not None:
-        yield kept
+    def _remake(self, chain: Recorded, states: Query) -> LawLine | None:
+        if self._engine is None:
+            return None
+        return law_line(self._engine(self._known(chain), states).as_dict(), self._chain.n)
+
+    def _as_chain(self, recorded: Recorded) -> Chain:
+        """A chain of other rows for the same states, or a Markov chain that was learned."""
+        own = self._chain
+        states = own.states if len(recorded.P) == len(own.states) else None
+        return own if recorded.P is own.P else Chain(recorded.P, own.names, states=states)
 
 
 def law_line(law: Mapping[str, Any], n: int) -> LawLine:
@@ -104,9 +102,31 @@ def law_line(law: Mapping[str, Any], n: int) -> LawLine:
         same = len(requests) == len(positions) == len(units) > 0 and min(requests.min(), positions.min()) >= 0
         if not same or requests.max() >= n or positions.max() >= len(stated.sets):
             raise ValueError(f"the encoder of context {context} has parts that do not fit together")
-        table = encoders[natural(int(context))] = np.zeros((n, len(stated.sets)), dtype=np.int64)
+        encoders[natural(int(context))] = requests, positions, units
+    proof = law["certificate"]
+    cuts = tuple(
+        (source_set(cut, n), natural(weight)) for cut, weight in zip(proof["cuts"], proof["weights"], strict=True)
+    )
+    return LawLine(stated, Tables((n, len(stated.sets)), encoders), cuts, law_digest(stated))
+
+
+class Tables(Mapping[int, Units]):
+    """Encoders by context, kept as their entries: requests, positions and units."""
+
+    def __init__(self, shape: tuple[int, int], entries: Mapping[int, tuple[Units, Units, Units]]) -> None:
+        self._shape, self._entries = shape, entries
+
+    def __getitem__(self, context: int) -> Units:
+        requests, positions, units = self._entries[context]
+        table = np.zeros(self._shape, dtype=np.int64)
         table[requests, positions] = units
-    return LawLine(stated, encoders, law["certificate"])
+        return table
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 def _array(numbers: Any) -> Units:
@@ -117,16 +137,16 @@ def _array(numbers: Any) -> Units:
     return found
 
 
-def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:
-    """The SHA-256 of a law with its encoders by context, as journals note it: little-endian integers of 64 bits.
+def law_digest(law: Law, encoders: Mapping[int, Units] | None = None) -> str:
+    """The SHA-256 of these integers of 64 bits, the low byte first, as journals note it.
 
-    The number of sets; of each set its length and members; the masses; of each context, ascending, its number, the
-    number of its entries above 0, and these as three runs (requests, positions, units) in the order of the table.
+    The number of sets; the length of each; the members of all; the masses. For the promise `both` also, of each
+    context, its number, the number of its entries above 0, and these as three runs: requests, positions, units.
     """
     found = _hash(law).copy()
-    for context in sorted(encoders):
-        requests, positions = np.nonzero(encoders[context])
-        entries = encoders[context][requests, positions]
+    for context, units in sorted((encoders or {}).items()):
+        requests, positions = np.nonzero(units)
+        entries = units[requests, positions]
         found.update(np.concatenate([[context, len(entries)], requests, positions, entries]).astype("<i8").tobytes())
     return str(found.hexdigest())
 
@@ -134,5 +154,5 @@ def law_digest(law: Law, encoders: Mapping[int, Units]) -> str:
 @lru_cache(8)
 def _hash(law: Law) -> Any:
     """The hash of sets and masses, with which every digest of this law begins."""
-    sets = [number for query in law.sets for number in (len(query), *query)]
-    return hashlib.sha256(np.array([len(law.sets), *sets, *law.masses], dtype="<i8").tobytes())
+    members = [x for query in law.sets for x in query]
+    return hashlib.sha256(np.array([len(law.sets), *map(len, law.sets), *members, *law.masses], dtype="<i8").tobytes())

@@ -6,9 +6,9 @@ first step that it serves. Here it is compared with the one that is due:
     learning  everything is asked for. Open requests are noted; 10 transitions for each source make the first chain,
               which remembers one request. A request that is asked ON ends it: everything is asked for to the end
     complete  the next step must be asked OFF, and uses that chain; else everything is asked for to the end
-    known     OFF queries of one source each make the reader's state known. A transition from a known state to such a
-              query is counted and bet on. After 10 for each state the chain is fitted again. If the bets reach 1000,
-              everything is asked for to the end, unless a chain stated as exact can be replaced by the counts
+    known     where the last queries leave one state, a transition from there to an OFF query of one source is counted
+              and bet on. After 10 for each state the chain is fitted again. If the bets reach 1000, everything is asked
+              for to the end, unless a chain stated as exact can be replaced by the counts
 
 Nothing after the learning looks at requests: queries and statuses decide.
 """
@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from onoff.audit.law import UNCHECKED, Finding
-from onoff.types import Floats, Units
+from onoff.types import Floats, Query, Units
 
 if TYPE_CHECKING:
     from onoff.audit.files import Journal, Step
     from onoff.model.chain import Chain
 
+ANEW = "everything, anew"  # the plan of a full set before which a request may be missing
 EACH, BLOWN = 10, 1000.0
 PRIORS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 QUANTILE, DRAWS = 0.99, 400
@@ -50,11 +51,19 @@ class Recorded:
     depth: int
     weight: Floats | None = None
 
-    def known_state(self, run: Sequence[int | None]) -> int | None:
-        """The state after these requests, whatever came before; None if that is open. A request may be unknown."""
+    def states_after(self, sets: Sequence[Query]) -> Units:
+        """The states after requests of these sets, one of each; whatever came before."""
         found = np.arange(len(self.P))
-        for x in run[-self.depth :]:
-            found = np.unique(self.step[found] if x is None else self.step[found, x])
+        for query in sets[-self.depth :]:
+            reached = np.zeros(len(self.P), dtype=bool)
+            reached[self.step[np.ix_(found, query)]] = True
+            found = np.flatnonzero(reached)
+        return found
+
+    def known_state(self, requests: Sequence[int | None]) -> int | None:
+        """The state after these requests; None if that is open. A request may be unknown."""
+        everything = tuple(range(self.P.shape[1]))
+        found = self.states_after([everything if x is None else (x,) for x in requests])
         return int(found[0]) if len(found) == 1 else None
 
 
@@ -80,58 +89,52 @@ def _first_order(n: int) -> Recorded:
 
 
 class Served(NamedTuple):
-    """What serves a step: the chain, whether everything is `due`, and whether the chain is another than before."""
+    """What serves a step: the chain, and whether everything is `due`."""
 
     chain: Recorded
     due: bool
-    changed: bool
 
 
 def serve(chain: Chain, journal: Journal) -> tuple[list[Served], list[Finding]]:
-    """Work out what serves every step of a journal made for this chain, and the one after them; and what is wrong."""
+    """Work out what serves every step of a journal made for this chain, and what is wrong."""
     stated = journal.chains.get(0)
     made_for = Recorded(chain.P, chain.step, chain.depth, None if stated is None else stated.weight)
     if journal.promise == "both":
-        return [Served(made_for, False, False)] * (len(journal.steps) + 1), []
+        return [Served(made_for, False)] * len(journal.steps), []
     learns = journal.learns or (0 in journal.chains and stated is None)  # told to learn anew before the first step
     stage = "all" if journal.promise == "all" else "learning" if learns else "known"
     habits = Habits(made_for, stage, journal)
-    served, wrong = [Served(habits.chain, habits.asks_for_all, False)], []
+    served, wrong = [], []
     for step in journal.steps:
+        served.append(Served(habits.chain, habits.stage in ("learning", "all")))
         wrong += [replace(finding, step=step.step) for finding in habits.advance(step, private=step.lag == 0)]
-        served.append(Served(habits.chain, habits.asks_for_all, habits.changed))
     return served, wrong
 
 
 class Habits:
-    """The state before a step: `chain` serves it unless it `asks_for_all`.
-
-    `_run` are the last requests that are known: noted ones (`learning`), or sources of queries that had one each.
-    """
+    """The state before a step, which `chain` serves, after the last `_sets` and, while learning, the last request."""
 
     def __init__(self, stated: Recorded, stage: str, journal: Journal) -> None:
         self._recorded, self._sensitive = journal.chains, bool(journal.sensitive)
-        self.stage, self.changed = stage, False
+        self.stage = stage
         self._known = True  # whether all requests that were noted are
+        self._last: int | None = None
+        self._sets: tuple[Query, ...] = ()
         self._begin(_first_order(stated.P.shape[1]) if stage == "learning" else stated)
 
-    @property
-    def asks_for_all(self) -> bool:
-        return self.stage in ("learning", "all")
-
     def advance(self, step: Step, private: bool) -> Iterator[Finding]:
-        """Move on by a step that was made ON (`private`) or OFF; `changed` says whether another chain serves then."""
+        """Move on by a step that was made ON (`private`) or OFF."""
         due = self._after(step, private)
         following = step.step + 1
         noted = self._recorded.get(following, self.chain)
-        self.changed = False
+        self._sets = (*self._sets, step.query)[-self.chain.depth :]
         if noted is None:
-            self.stage, self._known = "learning", True
+            self.stage, self._known, self._last = "learning", True, None
             self._begin(_first_order(self.chain.P.shape[1]))
         elif due is None and following in self._recorded:
             if not self._known and self.stage == "learning":
                 yield UNKNOWN
-                self.stage, self.changed = "complete", True
+                self.stage = "complete"
                 self._begin(noted)
             else:
                 yield Finding("habits", "another chain is used from the next step on; none is due")
@@ -139,12 +142,11 @@ class Habits:
             if not _equal(due, noted):
                 yield Finding("habits", "the chain that is used from the next step on is not the one that is due")
             bet = (self._wealth, self._bets) if self.stage == "known" and self.chain.weight is not None else None
-            self.changed = True
-            self._begin(noted, self._run if self.stage == "known" else (), bet)
+            self._begin(noted, bet)
 
-    def _begin(self, chain: Recorded, run: Sequence[int] = (), bet: tuple[Floats, int] | None = None) -> None:
+    def _begin(self, chain: Recorded, bet: tuple[Floats, int] | None = None) -> None:
         """Begin to count with this chain. What was `bet` before goes on, with its capital and number."""
-        self.chain, self._run = chain, run
+        self.chain = chain
         self._wealth, self._bets = (np.zeros(3), 0) if bet is None else bet
         self._counts = np.zeros(chain.P.shape, np.int64)
 
@@ -152,16 +154,14 @@ class Habits:
         """The chain that is due from the next step on, if it is another one."""
         if self.stage in ("learning", "complete") and (step.asked_private or self.stage == "learning"):
             return self._learn(step)
-        if self.stage == "all" or self._sensitive or (self.stage == "complete" and private):
+        if self.stage == "all" or self._sensitive or private:
             return None
         self.stage = "known"
-        if private or len(step.query) > 1:
-            self._run = ()
-        else:
-            state = self.chain.known_state(self._run)
-            if state is not None:
-                self._bet(self._factors(state, step.query[0]))
-            self._count(step.query[0])
+        states = self.chain.states_after(self._sets)
+        if len(step.query) > 1 or len(states) > 1:
+            return None
+        self._bet(self._factors(int(states[0]), step.query[0]))
+        self._counts[states[0], step.query[0]] += 1
         if self._wealth.mean() >= BLOWN:
             if self.chain.weight is None and self._enough:
                 return self._fit()
@@ -183,7 +183,9 @@ class Habits:
         if step.request is None:
             self._known = False
             return None
-        self._count(step.request)
+        before, self._last = None if step.plan == ANEW else self._last, step.request
+        if before is not None:
+            self._counts[before, step.request] += 1
         if not self._known or not self._enough:
             return None
         self.stage = "complete"
@@ -192,13 +194,6 @@ class Habits:
     @property
     def _enough(self) -> bool:
         return bool(self._counts.sum() >= EACH * len(self._counts))
-
-    def _count(self, request: int) -> None:
-        """Count the transition to a request that is known, if the state before it is."""
-        state = self.chain.known_state(self._run)
-        if state is not None:
-            self._counts[state, request] += 1
-        self._run = [*self._run, request][-self.chain.depth :]
 
     def _fit(self) -> Recorded:
         """A chain that rests on what was counted alone."""

@@ -16,7 +16,6 @@ chosen. The dearer it may be, the more there are to choose from: so `is_proved` 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -89,37 +88,21 @@ class Law:
         return sources, np.repeat(np.arange(len(self.sets)), [len(query) for query in self.sets])
 
 
-    def digest(self, encoders: Mapping[int, Units] | None = None) -> str:
-        """The SHA-256 of these integers of 64 bits, the low byte first, as journals note it.
-
-        The number of sets; the length of each; the members of all; the masses. For the promise `both` also, of each
-        context, its number, the number of its entries above 0, and these as three runs: requests, positions, units.
-        """
-        found = self._hash.copy()
-        for context, units in sorted((encoders or {}).items()):
-            requests, positions = np.nonzero(units)
-            entries = units[requests, positions]
-            found.update(np.concatenate([[context, len(entries)], requests, positions, entries]).astype("<i8").tobytes())
-        return str(found.hexdigest())
-
-    @cached_property
-    def _hash(self) -> Any:
-        members = [x for query in self.sets for x in query]
-        numbers = [len(self.sets), *map(len, self.sets), *members, *self.masses]
-        return hashlib.sha256(np.array(numbers, dtype="<i8").tobytes())
-
-
 @dataclass(frozen=True, eq=False)
 class LawLine:
     """A law with its encoders by context: tables of units, request by set. For the promise `past` these are states.
 
     The `certificate` of a law of `past` has cuts, sets of sources by their places among those that are not sensitive,
-    each with its multiplier.
+    each with its multiplier. `digest` is that of the law alone.
     """
 
     law: Law
     encoders: Mapping[int, Units]
     certificate: tuple[tuple[Query, int], ...] = ()
+    digest: str = ""
+
+
+Drawn = tuple[Units, Law] | None  # the units of the request on the sets of a law; None if it is not known
 
 
 def check_law(law: Law, n: int, always: Iterable[int] = ()) -> Finding | None:
@@ -189,6 +172,19 @@ def check_encoder(
     return off
 
 
+def check_draw(query: Query, numbers: Pairs, row: Units, law: Law) -> Finding | None:
+    """Draw again: row[i] are the units of the request on sets[i], and the number says in whose part it lies."""
+    total = int(row.sum())
+    bound, number = numbers[0] if len(numbers) == 1 else (0, 0)
+    if bound != total or not 0 <= number < bound:
+        return Finding("draw", f"a draw takes one random number below {total}, and another list of numbers is noted")
+    due = law.sets[int(np.searchsorted(np.cumsum(row), number, side="right"))]
+    if due == query:
+        return None
+    message = f"the number {number} of {total} lies in the part of this set, and another one was asked for"
+    return Finding("draw", message, query=due)
+
+
 def is_proved(line: LawLine, rows: Floats, always: int) -> bool:
     """Whether a law costs at most 2 % more than any law must that serves these rows.
 
@@ -202,14 +198,15 @@ def is_proved(line: LawLine, rows: Floats, always: int) -> bool:
     most = line.law.cost / Fraction(DEAR)
     if most <= always + float(rows.max(axis=0, initial=0.0).sum()):
         return True
-    n, multipliers = rows.shape[1], [multiplier for _, multiplier in line.certificate]
-    if n > FEW or sum(multipliers) >= 2**60:
+    n = rows.shape[1]
+    cuts = [(list(cut), multiplier) for cut, multiplier in line.certificate if max(cut, default=n) < n]
+    if n > FEW or sum(multiplier for _, multiplier in cuts) >= 2**60:
         return False
-    sets = np.arange(1, 1 << n)[:, None] >> np.arange(n) & 1 > 0
-    sets = sets[np.all([(sets & (row > 0)).any(axis=1) for row in rows], axis=0)]
-    value = sets.sum(axis=1) << SHIFT
-    reached = 0.0
-    for cut, multiplier in line.certificate:
+    sets = np.arange(1 << n)[:, None] >> np.arange(n) & 1 > 0
+    for row in rows:
+        sets = sets[(sets & (row > 0)).any(axis=1)]
+    value, reached = sets.sum(axis=1) << SHIFT, 0.0
+    for cut, multiplier in cuts:
         value -= multiplier * sets[:, cut].any(axis=1)
         reached += multiplier * float(rows[:, cut].sum(axis=1).max())
     return bool(most <= always + (reached + int(value.min())) / 2**SHIFT)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,11 @@ from onoff.audit import attack as bayesian
 from onoff.audit.attack import Attack, SeenStep, recorded_view
 from onoff.audit.bayes import View
 from onoff.audit.clients import Announced
-from onoff.audit.exhibits import law_digest, plan_laws, read_laws, remade_laws
+from onoff.audit.exhibits import PastLaws, PlanLaws
 from onoff.audit.files import Journal, Line, Log, Step, read_journal, read_log
-from onoff.audit.law import UNCHECKED, Finding, LawLine
+from onoff.audit.law import UNCHECKED, Drawn, Finding, LawLine
 from onoff.audit.numbers import Bets, Repeats
-from onoff.audit.replay import Drawn, replay
+from onoff.audit.replay import replay
 from onoff.errors import OnoffError
 from onoff.model.powers import one_thread
 from onoff.types import Progress, Query, silent
@@ -36,7 +37,6 @@ UNPLANNED = "contexts in which nothing was asked (`onoff audit plan` checks all 
 UNREMADE = "whether each law is the one that public things give, or was chosen by the request (--remake)"
 REPEATED = "why queries were sent again ({} in all), which the journal counts and does not explain"
 UNREAD = "whether answers were read to their end, which the log does not tell"
-UNLIKE = "the installed code makes another law there than is on record"
 BESIDE = "what queries of other streams in the log ({} in all) were drawn for"
 UNATTACKED = "what the server believes: the attack takes long here (--attack)"
 CHANGING = "what the server believes: the attack knows one chain, and this client has used several or none"
@@ -151,14 +151,14 @@ class LogAudit:
 class Exhibits:
     """What the client drew from, as the auditor has it: nothing of it is believed.
 
-    `plans` are objects by their names, `record` is the client's file of laws (promise `past`), and `engine` its code in
-    the state after an ON step. Without a record the engine makes the laws again, and a law with another digest than the
-    journal's is not checked. With both, recorded laws are compared with those that the engine makes.
+    `plans` are objects by their names (promise `both`). For `past`, `record` is the client's file of laws, and
+    `engine(chain, states)` its code, which makes laws again; `maker` is the mark that this code puts into journals.
     """
 
     plans: Mapping[str, Any]
     record: Path | None = None
     engine: Any = None
+    maker: str | None = None
 
 
 def audit_log(
@@ -194,16 +194,24 @@ def audit_log(
     attacked = work <= MOST_WORK if attacked is None else attacked
     one_chain = noted.promise == "both" or (noted.promise == "past" and len(noted.chains) < 2 and not noted.learns)
     attacked = attacked and one_chain
-    laws = _Laws(chain, noted, exhibits, _sets(stream) if attacked else {})
+    sets = _sets(stream) if attacked else {}
+    if wide:
+        laws: Any = PastLaws(chain, noted.stream, exhibits.record, exhibits.engine, exhibits.maker)
+    else:
+        laws = PlanLaws(chain, exhibits.plans)
+    rules: dict[int, View] = {}
+    view = lru_cache(1024)(lambda line, query: recorded_view(chain, line, query, noted.sensitive))
     streams = {other.stream for other in known}
-    beside = Beside(seen, noted, streams)
-    repeats, bets, further = Repeats(known), Bets(), list(beside.findings(chain))
+    beside = Beside(seen, noted, streams, chain.n)
+    repeats, bets, further = Repeats(known), Bets(), list(beside.findings())
     with one_thread(), progress("replaying")(len(noted.steps)) as advance:  # as clients make laws, to the last digit
 
-        def watch(step: Step, drawn: Drawn) -> None:
+        def watch(step: Step, line: LawLine | None, drawn: Drawn) -> None:
             following = noted.steps[step.step + 1 : step.step + 2]
             further.extend(repeats.check(step))
             further.extend(bets.check(step, drawn, following[0].request if following else None))
+            if wide and line is not None and step.step in sets:
+                rules[step.step] = view(line, sets[step.step])
             advance()
 
         found = replay(chain, noted, stream, laws, beside.begun, watch)
@@ -211,13 +219,13 @@ def audit_log(
     unknown = sum(line.stream not in {noted.stream, *streams} for line in seen)
     gaps = {
         UNPLANNED: not wide,
-        UNREMADE: wide and exhibits.record is not None and exhibits.engine is None,
+        UNREMADE: wide and exhibits.engine is None,
         REPEATED.format(again): again,
         BESIDE.format(unknown): unknown,
         UNATTACKED: one_chain and not attacked,
         CHANGING: not one_chain,
     }
-    ordered = sorted([*laws.findings, *found.findings, *further], key=lambda one: -1 if one.step is None else one.step)
+    ordered = sorted([*found.findings, *further], key=lambda one: -1 if one.step is None else one.step)
     verdict = Verdict(
         steps=len(noted.steps),
         off=sum(step.lag > 0 for step in noted.steps),
@@ -229,47 +237,9 @@ def audit_log(
     )
     requests = [step.request for step in noted.steps]
     true = None if None in requests else [request for request in requests if request is not None]
-    steps = _as_seen(chain, noted, stream, exhibits, laws) if attacked else []
+    steps = _as_seen(chain, noted, sets, exhibits, rules) if attacked else []
     made = _attack_both(chain, noted.promise, steps, noted.sensitive, found.rounding, true, progress)
     return LogAudit(verdict, *made)
-
-
-class _Laws:
-    """The laws of a journal's OFF steps in their order, recorded or made again; what the attack needs of them is kept.
-
-    `findings` are recorded laws that are not the journal's, and steps for which the installed code makes another one.
-    """
-
-    def __init__(self, chain: Chain, journal: Journal, exhibits: Exhibits, attacked: Mapping[int, Query]) -> None:
-        self._chain, self._journal, self._exhibits, self._attacked = chain, journal, exhibits, attacked
-        self.findings: list[Finding] = []
-        self.rules: dict[int, View] = {}
-
-    def __iter__(self) -> Iterator[LawLine]:
-        if self._journal.promise == "both":
-            yield from plan_laws(self._chain, self._journal, self._exhibits.plans)
-            return
-        made = remade_laws(self._chain, self._journal, self._exhibits.engine)
-        record = self._exhibits.record
-        for line in filter(self._is_noted, made) if record is None else self._check_recorded(record, made):
-            query = self._attacked.get(line.step)
-            if query is not None:
-                before = self.rules.get(line.step - 1)
-                self.rules[line.step] = recorded_view(self._chain, line, query, before, self._journal.sensitive)
-            yield line
-
-    def _check_recorded(self, record: Path, made: Iterator[LawLine]) -> Iterator[LawLine]:
-        self.findings += [Finding(UNCHECKED, UNLIKE, line.step) for line in made if not self._is_noted(line)]
-        for line in read_laws(record, self._journal.stream, self._chain):
-            if not self._is_noted(line):
-                message = "the law on record is not the one of the journal"
-                self.findings.append(Finding("record", message, line.step))
-            yield line
-
-    def _is_noted(self, line: LawLine) -> bool:
-        """True if this law has the digest that the journal notes for its step."""
-        noted = self._journal.steps[line.step : line.step + 1]
-        return bool(noted) and noted[0].digest == law_digest(line.law, line.encoders)
 
 
 def _sets(lines: Sequence[Line]) -> dict[int, Query]:
@@ -277,9 +247,10 @@ def _sets(lines: Sequence[Line]) -> dict[int, Query]:
     return {line.step: line.query for line in reversed(lines)}
 
 
-def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: Exhibits, laws: _Laws) -> list[SeenStep]:
-    """The steps up to the last one in the log, as the server knows them."""
-    sets = _sets(stream)
+def _as_seen(
+    chain: Chain, journal: Journal, sets: Mapping[int, Query], exhibits: Exhibits, rules: Mapping[int, View]
+) -> list[SeenStep]:
+    """The steps up to the last one in the log, as the server knows them; `rules` are views of steps of `past`."""
     both = journal.promise == "both"
     client = Announced(chain.n, [plan for plan in exhibits.plans.values() if plan.kind == "table"])
 
@@ -288,7 +259,7 @@ def _as_seen(chain: Chain, journal: Journal, stream: Sequence[Line], exhibits: E
             return client.on()
         plan = exhibits.plans.get(step.plan)
         served = plan is not None and plan.lag <= lag
-        return (client.step(lag, plan) if served else None) if both else laws.rules.get(step.step)
+        return (client.step(lag, plan) if served else None) if both else rules.get(step.step)
 
     last = max(sets) + 1
     return [SeenStep(step.lag == 0, sets.get(step.step), rule(step, step.lag)) for step in journal.steps[:last]]
@@ -341,8 +312,8 @@ class Beside:
     not rest on this. What another stream was drawn for only its own journal tells (`--other`).
     """
 
-    def __init__(self, log: Log, journal: Journal, known: Collection[str]) -> None:
-        self._journal, self._known = journal, known
+    def __init__(self, log: Log, journal: Journal, known: Collection[str], n: int) -> None:
+        self._journal, self._known, self._n = journal, known, n
         self._own = [line for line in log if line.stream == journal.stream]
         self._others: dict[str, list[Line]] = {}
         for line in log:
@@ -352,22 +323,23 @@ class Beside:
 
     @property
     def begun(self) -> bool:
-        """True if another stream of this client came before: then this one had to begin with one full set more."""
+        """True if another stream of this client came before: with `both` one full set more was due then."""
         return bool(self._before & set(self._known))
 
-    def findings(self, chain: Chain) -> Iterator[Finding]:
+    def findings(self) -> Iterator[Finding]:
         """What nobody honest can have sent, and what may be this client's."""
-        first = self._journal.steps[chain.depth : chain.depth + 1]
-        if any(step.lag for step in first) and self._before - set(self._known):
+        both, names = self._journal.promise == "both", self._before - set(self._known)
+        if both and names and any(step.lag for step in self._journal.steps[1:2]):
             message = "others asked from this address before: if they are this client's, one full set more is due"
-            yield Finding(UNCHECKED, message, chain.depth)
+            yield Finding(UNCHECKED, message, 1)
         for stream, lines in self._others.items():
             if stream not in self._known and lines[-1].number > self._own[0].number:
-                yield from self._explain(lines, chain.n)
+                yield from self._explain(lines)
 
-    def _explain(self, other: Sequence[Line], n: int) -> Iterator[Finding]:
+    def _explain(self, other: Sequence[Line]) -> Iterator[Finding]:
         where, sensitive = f"another stream from this address (line {other[-1].number})", set(self._journal.sensitive)
-        begin = [len(line.query) == n for line in other if line.step < 2]
+        due = 2 if self._journal.promise == "both" else 1
+        begin = [len(line.query) == self._n for line in other if line.step < due]
         turns = any(other[0].number < line.number < other[-1].number for line in self._own)
         if other[0].step or not begin[0]:
             yield Finding("other stream", f"{where} does not begin at step 0 with a full set")

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from onoff.audit.files import Journal, Step
-from onoff.audit.law import Finding, Law
-from onoff.audit.replay import Drawn
+from onoff.audit.law import Drawn, Finding, Law
 from onoff.types import Query, Units
 
 LONG = 2**40  # numbers below bounds of this or more never come twice

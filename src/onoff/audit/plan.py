@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onoff.audit.files import natural, readable, source_set
-from onoff.audit.law import COARSE, Finding, Law, Pairs, check_encoder, check_law
+from onoff.audit.law import COARSE, Finding, Law, Pairs, check_draw, check_encoder, check_law
 from onoff.audit.races import Race
-from onoff.audit.replay import check_draw
 from onoff.audit.rows import Walk
 from onoff.errors import ContextError, OnoffError
 from onoff.files import explain_reading

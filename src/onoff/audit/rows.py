@@ -1,34 +1,38 @@
-"""Probabilities of the request in every context: rows to compare encoders with.
+"""Probabilities of the request in every context, in integers: rows to compare encoders with.
 
-Promise `both`: p(x | last, next) is proportional to P^lag[last, x] P[x, next]. Floats are whole multiples of powers of
-two, so P = A / 2^s with integers A, and the weights A^lag[last, x] A[x, next] are integers (`Walk`).
+Floats are whole multiples of powers of two, so a chain P is A / 2^s with integers A.
 
-Promise `past`: b(z) = p(the reader's state is z | last hidden state, Q_0..Q_{t-1}), plain Bayes in floats (`Pasts`).
-The row is sum_z b(z) P[z, x]. Of a Markov chain the state is the last request. Everything is a sum of products of
-non-negative numbers. So a computed law is the exact one times factors, of which the largest is at most e^spread times
-the smallest, and only the roundings of entries add to the spread.
+Promise `both`: p(x | last, next) is proportional to A^lag[last, x] A[x, next] (`Walk`).
+
+Promise `past`: the public state are the last sets, as many as the chain remembers requests. The *candidates* are the
+states that requests of theirs may have led to. The row of the candidate z is A[z, x] for the sources x that are not
+sensitive, exactly (`Candidates`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from math import expm1
+from functools import cached_property
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onoff.audit.law import COARSE, Finding, Law, check_encoder, distance
-from onoff.types import Floats, Units
+from onoff.types import Floats, Mask, Query, Units
 
 if TYPE_CHECKING:
     from onoff.audit.habits import Recorded
 
 DIGITS = 256  # leading binary digits of the smallest entry of a walk
-UNIT = 2.0**-53
-TINY = 2.0**-900  # possible entries of rows below it are raised to it, so that none underflows
-NOWHERE = -1  # the context of a reader for whom the record has none
+MANY, SEVERAL = 100, 40  # beyond so many sources, with more than so many rows, a race is run
+
+
+def integers(P: Floats) -> list[list[int]]:
+    """P times a power of two."""
+    ratios = [[p.as_integer_ratio() for p in row] for row in P.tolist()]
+    unit = max((below for row in ratios for _, below in row), default=1)
+    return [[above * (unit // below) for above, below in row] for row in ratios]
 
 
 class Walk:
@@ -39,9 +43,7 @@ class Walk:
     """
 
     def __init__(self, P: Floats) -> None:
-        ratios = [[p.as_integer_ratio() for p in row] for row in P.tolist()]
-        unit = max(below for row in ratios for _, below in row)
-        self.rows = [[above * (unit // below) for above, below in row] for row in ratios]  # A
+        self.rows = integers(P)  # A
         self._columns = list(zip(*self.rows, strict=True))
         self._last, self._lag, self._vector = -1, 0, [0]
 
@@ -65,114 +67,28 @@ class Walk:
         return Fraction(2 * lag, 2 ** (DIGITS - 1))
 
 
-class Belief(NamedTuple):
-    """The law of the state of some readers of the promise `past`, given all queries so far; of what `spread`.
+class Candidates:
+    """The states that may be the reader's after these sets, and their rows: all that decides a law."""
 
-    An entry is above 0 where the graph of the chain says so.
-    """
-
-    chances: Floats
-    spread: float = 0.0
-
-    @property
-    def error(self) -> Fraction:
-        """A bound on the total variation between what `Pasts` compares in integers and the exact law.
-
-        The same holds for the law of the next request, a sum over states.
-        """
-        size = len(self.chances)
-        return Fraction(expm1(self.spread + 8 * (size + 2) * UNIT)) + Fraction(size, 2**60)
-
-
-def home(origin: int, place: Sequence[int], joined: Sequence[int]) -> int:
-    """The context of readers now: place[c] after the context c, joined[z] after a hidden request to z (origin -1-z)."""
-    known, at = (place, origin) if origin >= 0 else (joined, -1 - origin)
-    return known[at] if at < len(known) else NOWHERE
-
-
-class Pasts:
-    """All readers of the promise `past` who may be there, after an ON step that led to one of these states.
-
-    Beliefs are kept by origin: the client's context at the step before or, if the request there was hidden and led to
-    the state z, -1-z. `chain` may become another one of the same states where all beliefs are points.
-    """
-
-    def __init__(self, chain: Recorded, sensitive: Sequence[int], states: Units) -> None:
-        self.chain = chain
-        self._open = np.array([source not in sensitive for source in range(chain.P.shape[1])])
-        self._beliefs = self._points(states)
-
-    def _points(self, states: Units) -> dict[int, Belief]:
-        return {-1 - z: Belief(np.eye(1, len(self.chain.P), z)[0]) for z in states.tolist()}
+    def __init__(self, chain: Recorded, sensitive: Sequence[int], sets: Sequence[Query]) -> None:
+        states = chain.states_after(sets)
+        self.chain, self.states = chain, tuple(states.tolist())
+        self.is_open: Mask = np.array([source not in sensitive for source in range(chain.P.shape[1])])
+        self.live: Units = states[chain.P[states][:, self.is_open].any(axis=1)]  # those with a row
 
     @property
-    def states(self) -> Units:
-        """The states in which readers may be."""
-        return np.flatnonzero(np.any([belief.chances > 0 for belief in self._beliefs.values()], axis=0))
+    def is_race(self) -> bool:
+        """True if the set is that of a race, which has no table of sets."""
+        return len(self.is_open) > MANY and len(self.live) > SEVERAL
 
-    def _ways(self, belief: Belief) -> tuple[Units, Units, Floats]:
-        """The next moves of open readers: from which states, by which requests, with which chances."""
-        states, requests = np.nonzero((belief.chances > 0)[:, None] & (self.chain.P > 0) & self._open)
-        return states, requests, np.maximum(belief.chances[states] * self.chain.P[states, requests], TINY)
+    @cached_property
+    def rows(self) -> Floats:
+        """The rows of the live states over the sources that are not sensitive."""
+        found: Floats = self.chain.P[self.live][:, self.is_open]
+        return found / found.sum(axis=1, keepdims=True)
 
-    def check(
-        self, law: Law, tables: Mapping[int, Units], place: Sequence[int], joined: Sequence[int]
-    ) -> tuple[list[Finding], Fraction]:
-        """Move all readers into the contexts of this step, and check the encoders: what is wrong, and the rounding.
-
-        Contexts in which every request is hidden end here. The rounding is the largest total variation of a context.
-        """
-        states = self.states
-        hidden = self.chain.step[states][(self.chain.P[states] > 0) & ~self._open]
-        self._joining = self._points(np.unique(hidden))
-        here: dict[int, list[Belief]] = {}
-        for origin, belief in self._beliefs.items():
-            if len(self._ways(belief)[0]):
-                here.setdefault(home(origin, place, joined), []).append(belief)
-        self._beliefs = {}
-        found = [self._check_context(law, tables.get(context), here[context], context) for context in sorted(here)]
-        wrong = [one for one in found if isinstance(one, Finding)]
-        return wrong, max((one for one in found if isinstance(one, Fraction)), default=Fraction(0))
-
-    def _check_context(self, law: Law, units: Units | None, here: list[Belief], context: int) -> Fraction | Finding:
-        """The total variation in one context, or what is wrong.
-
-        Beliefs that come to share a context must be near each other. Their readers then count as readers of the first:
-        given an open request, this changes the joint law of all that is hidden and all queries by at most the distance
-        of the beliefs.
-        """
-        if units is None:
-            return Finding("context", f"some readers are in the context {context}, which has no encoder")
-        belief, *others = here
-        self._beliefs[context] = belief
-        states = self._marginal(0, belief) if others else []
-        apart = max((distance(self._marginal(0, other), states) + other.error for other in others), default=Fraction(0))
-        if apart > COARSE:
-            return Finding("merge", f"the context stands for laws that are {float(apart):.1e} apart", None, (context,))
-        return check_encoder(law, units, self._marginal(1, belief), belief.error + apart, (context,))
-
-    def _marginal(self, by: int, belief: Belief) -> list[int]:
-        """The law of the state (`by` 0), or of the next request (1), given that the request is open, as integers."""
-        *ends, chances = self._ways(belief)
-        law = np.bincount(ends[by], chances, self.chain.P.shape[by])
-        return [int(weight) + (weight > 0) for weight in np.ldexp(law / law.sum(), 62).tolist()]
-
-    def move(self, position: int, tables: Mapping[int, Units]) -> None:
-        """Update beliefs by the set at this position; add readers of sensitive sources.
-
-            b(y) <- sum of b(z) P[z, x] w(q | x) over the z and x with step[z, x] = y, normalised
-
-        with the probability w(q | x) that the client sends this set for the request x. A known state is known exactly.
-        """
-        beliefs = {}
-        for context, belief in self._beliefs.items():
-            units = tables[context]
-            asked = units[:, position] / np.maximum(units.sum(axis=1), 1)
-            states, requests, chances = self._ways(belief)
-            moved = np.bincount(self.chain.step[states, requests], chances * asked[requests], len(belief.chances))
-            if moved.any():
-                exact = np.count_nonzero(moved) == 1
-                law: Floats = np.where(moved > 0, np.maximum(moved / moved.sum(), TINY), 0.0).astype(np.float64)
-                spread = 0.0 if exact else belief.spread + 2 * (len(moved) + 8) * UNIT
-                beliefs[context] = Belief(law, spread)
-        self._beliefs = beliefs | self._joining
+    @cached_property
+    def weights(self) -> dict[int, list[int]]:
+        """The same exactly, by state, over all sources, each up to a factor."""
+        weights = integers(np.where(self.is_open, self.chain.P[self.live], 0.0))
+        return dict(zip(self.live.tolist(), weights, strict=True))

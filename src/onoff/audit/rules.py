@@ -1,22 +1,24 @@
 """The duties of every step by the rules of the client, from requests and asked statuses alone.
 
-A step asks for everything if it was asked ON, if it must announce the next request and has none (promise `both`), while
-no step has counted as ON, or for five minutes after a step with a failed member. As many full sets as the memory of the
-habits is deep make the first one. A new journal may repeat a request whose query already went out, so its first step
-does not count, unless nothing was ever asked of the server before. The lag counts the steps since the last full set,
-and `last` is the newest request that counted as ON: the context of the promise `both` is (last, next). A query names
-the versions that are held of its members: they follow from earlier queries and answers alone. The server must have seen
-just that, in every sending, and nothing besides.
+A step asks for everything if it was asked ON, because of the habits (`onoff.audit.habits`), for five minutes after a
+step with a failed member, and at the beginning of a journal. With the promise `past` as many full sets show the
+reader's state as the habits remember requests, at the beginning and after a gap in the requests (the plan `ANEW`). With
+`both` a step that has no next request to announce asks for everything, too. There a new journal may repeat a request
+whose query already went out, so its first step does not count as ON, unless nothing was ever asked of the server
+before. The lag counts the steps since the last full set, and `last` is the newest request that counted as ON: the
+context of the promise `both` is (last, next). A query names the versions that are held of its members: they follow from
+earlier queries and answers alone. The server must have seen just that, in every sending, and nothing besides.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise, repeat
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from onoff.audit.files import Line, Step
+from onoff.audit.habits import ANEW
 from onoff.audit.law import UNCHECKED, Finding, Law
 from onoff.types import PlanName, Query
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from onoff.audit.habits import Recorded, Served
 
 FAILING = 300.0  # seconds after the newest step with a failed member, for which every step asks for everything
-ANEW = "everything, anew"  # the plan of a full set before which a request may be missing
 ERASED = Finding(UNCHECKED, "its request or its numbers were erased")
 OUTSIDE = Finding(UNCHECKED, "the log begins after it or ends before it")
 
@@ -34,32 +35,27 @@ class Due(NamedTuple):
 
     lag: int  # 0 for a full set
     last: int | None  # the newest request before it that counted as ON
-    counts: bool  # whether this step counts as ON
 
 
-def due_steps(
-    steps: Sequence[Step], announced: bool, full_sets: int = 1, served: Iterable[Served | None] = repeat(None)
-) -> list[Due]:
-    """Work out what was due at each step of a journal whose stream had to begin with this many full sets.
+def due_steps(steps: Sequence[Step], both: bool, served: Sequence[Served], begun: bool = False) -> list[Due]:
+    """Work out what was due at each step of a journal, of the promise `both` or another one.
 
-    With `announced` (promise `both`) a step without a next request asks for everything. A stream that begins with one
-    full set more than it must is within the rules, and then its first one does not count. `served` has what serves each
-    step by the habits (`onoff.audit.habits`): some ask for everything. After a step `ANEW` the stream begins again.
-    Where the request was erased, the next one was, too: that there was one is believed.
+    `served` says what serves each step. If the client had `begun` another stream before, one of `both` has to begin
+    with one full set more. It may do so in any case, and then its first step does not count. Where the request was
+    erased, the next one was, too: that there was one is believed.
     """
-    begin = full_sets + all(not step.lag for step in steps[: full_sets + 1])
+    begin = 1 + begun if both else served[0].chain.depth
+    begin += both and all(not step.lag for step in steps[: begin + 1])
     found: list[Due] = []
     lag, last, failure, before = 0, None, -math.inf, 0.0
-    for (number, step), now in zip(enumerate(steps), served, strict=False):
-        if now is not None and step.plan == ANEW:
-            begin = max(begin, number + now.chain.depth)
-        without_next = announced and step.next is None and (step.request is not None or not step.lag)
-        whole = (now is not None and now.due) or _failing(failure, before, step)
-        full = step.asked_private or without_next or number < begin or whole
+    for number, (step, now) in enumerate(zip(steps, served, strict=True)):
+        begin = number + now.chain.depth if step.plan == ANEW else begin
+        without_next = both and step.next is None and (step.request is not None or not step.lag)
+        due = now.due or number < begin or _failing(failure, before, step)
+        full = step.asked_private or without_next or due
         lag = 0 if full else lag + 1
-        counts = full and number >= begin - 1
-        found.append(Due(lag, last, counts))
-        last = step.request if counts else last
+        found.append(Due(lag, last))
+        last = step.request if full and number >= begin - 1 else last
         before = step.ended or before
         failure = before if step.failed else failure
     return found

@@ -8,11 +8,12 @@ requests, all positions of sets, all units. With the promise `past` a law and a 
 
 The record (`--record FILE`) has every law of the promise `past` with the encoders of all states that may be the
 reader's, noted before the first step that is drawn from it: one JSON object a line, without any secret (no request, no
-state, no query).
+state of the reader, no query).
 
-    {"format": "onoff-law", "version": 4, "stream": hex, "law": {...}}
+    {"format": "onoff-law", "version": 4, "stream": hex, "maker": hex, "chain": hex, "states": [0, ...], "law": {...}}
 
-`law` is `StepLaw.as_dict`. Steps find their law by its digest.
+`law` is `StepLaw.as_dict`, `chain` the fingerprint of the chain, and `states` are those that may be the reader's. With
+these, the digest and the maker a step finds its law.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ HEAD = b'{"format": "onoff-law", '  # how every line of a record begins
 
 def law_line(stream: str, step: StepLaw) -> bytes:
     """The line of a law."""
-    line = {"format": "onoff-law", "version": 4, "stream": stream, "law": step.as_dict()}
+    public = {"chain": step.candidates.chain.fingerprint, "states": list(step.candidates.states)}
+    line = {"format": "onoff-law", "version": 4, "stream": stream, "maker": maker(), **public, "law": step.as_dict()}
     return json.dumps(line).encode() + b"\n"
 
 

@@ -114,7 +114,7 @@ class Past(Drawing):
         self._chain, self._journal, self._randbelow, self._record = chain, journal, randbelow, record
         self._public = journal.public_state(chain)
         self._laws = LawStore(journal.path)
-        self._recorded: set[str] = set()  # digests of the laws that are on record
+        self._recorded: set[tuple[Candidates, str]] = set()  # public states whose law of this digest is on record
         self._ahead, self._looks_ahead = Ahead(self._prepare), ahead
         self._ready: Prepared | None = None
         self._limits = ExitStack()
@@ -154,9 +154,10 @@ class Past(Drawing):
         if ready is not None and self._record is not None and ready.digest is not None:
             # Before the source is looked at, but after the call counts as made: the disk's time would otherwise be
             # added to the caller's, and carry what took less than a delay across a point of the clock.
-            if ready.digest not in self._recorded:
+            known = ready.step.candidates, ready.digest
+            if known not in self._recorded:
                 record(self._record, ready.line)
-            self._recorded.add(ready.digest)
+            self._recorded.add(known)
         step = None if ready is None else ready.step
         request = self._chain.index(source)
         anew = gap and self._public.habits.stage == "known"
@@ -193,7 +194,7 @@ class Past(Drawing):
         if step.law is None:
             return Prepared(step, None)
         digest = law_digest(step.law)
-        if self._record is None or digest in self._recorded:
+        if self._record is None or (candidates, digest) in self._recorded:
             return Prepared(step, digest)
         assert isinstance(step, StepLaw)
         return Prepared(step, digest, law_line(self._journal.stream, step))

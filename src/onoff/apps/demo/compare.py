@@ -19,11 +19,13 @@ from onoff.audit.bayes import Beliefs, View, hidden_part, infer
 from onoff.audit.clients import Client, ClientStep, Decoys, Everything, Naive
 from onoff.audit.files import Log, read_journal
 from onoff.audit.log import Exhibits, audit_log
+from onoff.client.laws import maker
 from onoff.client.status import account
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.model.chain import Chain
 from onoff.model.measures import accuracy, divergence
-from onoff.past import PastState
+from onoff.past import Candidates
+from onoff.past.step import prepare
 from onoff.plans.store import PlanStore
 from onoff.types import Floats, Query
 
@@ -154,7 +156,8 @@ def our_stream(chain: Chain, name: str, log: Path, journal: Path) -> Stream:
     """
     noted = read_journal(journal, chain)
     if noted.promise == "past":
-        exhibits = Exhibits({}, journal.with_suffix(".laws"), lambda known: PastState.start(known, noted.sensitive))
+        engine = lambda known, states: prepare(Candidates(known, noted.sensitive, states))  # noqa: E731
+        exhibits = Exhibits({}, journal.with_suffix(".laws"), engine, maker())
     else:
         store = PlanStore(chain, journal.with_name("plans"))
         exhibits = Exhibits({plan.name: plan for plan in map(store.load, store.lags())})

@@ -11,7 +11,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ from onoff.types import Floats
 class PageStep:
     """One finished step: what was wanted, and what the server saw.
 
-    `step` counts the steps of all streams of a tab. `sensitive` are the sensitive sources of the stream.
+    `step` counts the steps of all streams of a tab. `law` is the digest of the law that the set was drawn from, if it
+    was one, and `sensitive` are the sensitive sources of the stream.
     """
 
     step: int
@@ -46,6 +47,7 @@ class PageStep:
     wanted: int
     saw: tuple[int, ...]
     bytes: int
+    law: str | None = None
     sensitive: tuple[int, ...] = ()
 
     def naive(self, n: int) -> tuple[int, ...]:
@@ -80,8 +82,8 @@ class Steps:
             assert row.request is not None, "the page erases nothing"
             assert row.bytes is not None, "nothing is pending between two requests"
             asked = row.private, row.made_private, row.lag, row.plan, row.request
-            found = PageStep(self._first + row.step, *asked, self._seen[row.step], row.bytes, self._sensitive)
-            self._steps.append(found)
+            seen = self._seen[row.step], row.bytes, row.law
+            self._steps.append(PageStep(self._first + row.step, *asked, *seen, self._sensitive))
         return list(self._steps)
 
 
@@ -240,33 +242,30 @@ class PastObserver(Observer):
 
     def __init__(self, chain: Chain) -> None:
         super().__init__(chain)
-        self._laws: dict[int, LawLine] = {}
+        self._laws: dict[str, LawLine] = {}
         self._lock = threading.Lock()
 
-    def follow(self, record: Path, stream: str, first: int) -> None:
-        """Go on with a new stream, whose first step has this number."""
+    def follow(self, record: Path) -> None:
+        """Go on with the record of a new stream."""
         with self._lock:
-            self._record, self._stream, self._first, self._offset = record, stream, first, 0
+            self._record, self._offset = record, 0
 
     def views(self, steps: Sequence[PageStep]) -> list[View]:
         self._read()
-        views: list[View] = []
-        view: View | None = None
-        for step in steps:
-            if step.private:
-                view = None
-            elif step.step in self._laws:
-                view = recorded_view(self.chain, self._laws[step.step], step.saw, view, step.sensitive)
-            else:
-                raise PlanError(f"the law of step {step.step} is not on record: there is no exact belief about it")
-            views.append(Naive(self.chain.n).on().view(step.saw) if view is None else view)
-        return views
+        return [self._view(step) for step in steps]
+
+    def _view(self, step: PageStep) -> View:
+        if step.private:
+            return Naive(self.chain.n).on().view(step.saw)
+        if step.law not in self._laws:
+            raise PlanError(f"the law of step {step.step} is not on record: there is no exact belief about it")
+        return recorded_view(self.chain, self._laws[step.law], step.saw, step.sensitive)
 
     def _read(self) -> None:
-        """Read new records. A step may be recorded twice: the last line counts."""
+        """Read new laws."""
         with self._lock:
             lines, self._offset = read_on(self._record, self._offset)
             for line in lines:
-                if line["stream"] == self._stream:
-                    law = law_line(line["step"], line["law"], line["place"], line["joined"], self.chain.n)
-                    self._laws[self._first + law.step] = law
+                new = law_line(line["law"], self.chain.n)
+                known = self._laws.get(new.digest, new)  # of other states, which have rows like these
+                self._laws[new.digest] = replace(new, encoders={**known.encoders, **new.encoders})

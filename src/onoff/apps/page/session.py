@@ -244,7 +244,7 @@ class PastSession(DemoSession):
         self.history, self.steps = [*self.history, *self.steps], []
         first = len(self.history)
         self.timeline = Steps(client.journal, self.server.transcript, self.chain, sensitive, first)
-        self.observer.follow(record, client.journal.stream, first)
+        self.observer.follow(record)
         self.sensitive, self.stream = sensitive, stream
 
     async def _close_client(self) -> None:

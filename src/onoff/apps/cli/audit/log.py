@@ -48,8 +48,9 @@ def log(
         Path | None, typer.Option(metavar="FILE", help="The laws that a client of the promise `past` recorded.")
     ] = None,
     remake: Annotated[
-        bool, typer.Option("--remake", help="Make recorded laws again, too: public things must give the same ones.")
-    ] = False,
+        bool,
+        typer.Option("--remake/--no-remake", help="Make the laws of `past` again: public things must give the same."),
+    ] = True,
     other: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Another journal of this client; repeatable.")
     ] = None,
@@ -67,9 +68,9 @@ def log(
     """Make every step of a journal again, compare it with the server's log, and attack that.
 
     Law, rules, draw, versions, log and random numbers of every step are checked, with no error rate but that of the
-    test for uniform numbers (1 in 10,000). The first wrong step is named with what was expected there. Without --laws
-    the laws of the promise `past` are made again by the installed code; where it makes another one than the journal
-    notes, the step is not checked.
+    test for uniform numbers (1 in 10,000). The first wrong step is named with what was expected there. The laws of the
+    promise `past` are made again by the installed code: a client that chooses among right laws by the request is found
+    so. Laws of other versions or machines need --laws, and are not certain.
 
     The last line is the verdict. PASSED is exit code 0; FAILED is 1, and so is NO VERDICT: a step could not be checked,
     or the requests do not follow the chain.
@@ -77,10 +78,12 @@ def log(
     from onoff.apps.terminal import progress
     from onoff.audit.files import read_journal
     from onoff.audit.log import Exhibits, audit_log
+    from onoff.client.laws import maker
     from onoff.client.status import snapshot
     from onoff.logs.follow import follows
     from onoff.model.chain import Chain
-    from onoff.past import PastState
+    from onoff.past import Candidates
+    from onoff.past.step import prepare
 
     alone = chain is not None and statuses is not None and laws is None
     if not alone if journal is None else statuses is not None:
@@ -96,13 +99,13 @@ def log(
     if plans is not None and not both:
         raise OnoffError("--plans is for the promise `both`: this client has laws (--laws)")
     given, engine = _truth(truth, loaded), None
-    if noted is not None and not both and (laws is None or remake):
+    if noted is not None and not both and remake:
         sensitive = noted.sensitive
-        engine = lambda known: PastState.start(known, sensitive)  # noqa: E731
+        engine = lambda known, states: prepare(Candidates(known, sensitive, states))  # noqa: E731
     found = audit_log(
         loaded,
         log,
-        Exhibits(shelf, laws, engine),
+        Exhibits(shelf, laws, engine, maker()),
         journal,
         statuses=() if statuses is None else _statuses(statuses),
         truth=given or None,
