@@ -30,7 +30,7 @@ def exactly(chain, sensitive, steps):
         ready = [(p, state, state.prepare()) for p, state in now]
         means.append(sum(p * step.cost for p, _, step in ready))
         now = [
-            (p * mass / step.denominator, state.advance(step, query))
+            (p * mass / step.denominator, state.after(query))
             for p, state, step in ready
             for query, mass in zip(step.sets, step.masses, strict=True)
         ]
@@ -96,9 +96,11 @@ def test_a_stream_ends_when_its_time_is_up_and_a_lag_that_two_do_not_reach_says_
     assert len(simulate(CHAIN, (), 9, "seed").bounds) == 9
     prepare, deadlines = PastState.prepare, []
 
-    def late(state, deadline, drawn=True):
+    def late(state, deadline):
         deadlines.append(deadline)
-        return prepare(state, -np.inf if len(deadlines) == 4 else deadline, drawn)
+        if len(deadlines) == 4:
+            raise TimeoutError
+        return prepare(state, deadline)
 
     with monkeypatch.context() as patch:
         patch.setattr(PastState, "prepare", late)

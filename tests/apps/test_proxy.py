@@ -212,11 +212,11 @@ def test_a_proxy_without_a_chain_learns_and_its_page_says_how_far_it_is(web):
             return pages
 
     learning, noted, complete, next_off, known, used = asyncio.run(run())
-    assert noted == "past; learning; 10 of 51 open requests are noted; stay OFF; see /"
+    assert noted == "past; learning; 9 of 50 transitions are noted; stay OFF; see /"
     assert next_off == "past; complete; make the next request OFF; see /"
     assert used == "past; known; see /"
     assert "While it is OFF, new requests ask for everything" in learning
-    assert "10 open requests of 51 are noted" in learning
+    assert "9 transitions of 50 are noted" in learning
     assert "Privacy is OFF" in learning
     assert "Make the next request OFF" in complete
     assert "the query of a private request tells nothing" in known
