@@ -61,12 +61,12 @@ class Engine:
     def __init__(self, library: Path | None) -> None:
         environment = os.environ | ({} if library is None else {"PYTHONPATH": str(library)})
         words, pipe = [sys.executable, __file__, "engine"], subprocess.PIPE
-        self._process: Any = subprocess.Popen(words, text=True, env=environment, stdin=pipe, stdout=pipe)
+        self.process: Any = subprocess.Popen(words, text=True, env=environment, stdin=pipe, stdout=pipe)
 
     def walked(self, *arguments: Any) -> Any:
-        self._process.stdin.write(json.dumps(arguments) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        self.process.stdin.write(json.dumps(arguments) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
 
 
 class Bench:
@@ -85,6 +85,8 @@ class Bench:
         file = str(self.directory / "chain.json")
         chain.save(Path(file))
         found = [[engine.walked(file, sensitive, steps, seed) for engine in engines] for seed in range(streams)]
+        for engine in engines:
+            engine.process.communicate()  # each ends with its input
         return list(np.array(found).transpose(1, 3, 0, 2))  # of each engine: what, stream, step
 
 
