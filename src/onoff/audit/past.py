@@ -85,9 +85,8 @@ class PastDraws:
         public = step.maker, candidates.chain, candidates.states
         made = self._laws.remade(*public[1:])
         same = made is not None and made.digest == step.digest
-        self.line = self._laws.recorded(*public, step.digest)
-        if self.line is None and same and step.maker == self._laws.maker:
-            self.line = made
+        own = same and step.maker == self._laws.maker  # other makers may have other encoders for the same law
+        self.line = made if own else self._laws.recorded(*public, step.digest)
         if made is not None:
             self._remade.append((step, same))
         yield CHANGED if self._digests.setdefault(public, step.digest) != step.digest else None
