@@ -418,7 +418,7 @@ def test_half_a_line_is_passed_over_and_what_is_no_law_is_an_error_that_names_th
 
 def test_laws_of_other_digits_are_not_checked_and_never_wrong_if_the_installed_code_makes_none_of_them(made):
     """It is another version: it makes other laws, from the first OFF step on."""
-    engine = lambda chain, states: another(Candidates(chain, made.sensitive, states))  # noqa: E731
+    engine = lambda *public: another(Candidates(*public))  # noqa: E731
     for record in (True, None):
         found = made.audit(record=record, engine=engine)
         assert found.findings == ()
