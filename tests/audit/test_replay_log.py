@@ -422,18 +422,18 @@ def test_for_five_minutes_after_a_failure_all_is_asked_for_and_a_client_that_doe
 
 
 def test_the_trusted_modules_are_short_and_import_little():
-    """`files`, `law`, `rows`, `rules`, `replay`; `races` for streams that used one, `habits` for habits that change."""
+    """`files`, `law`, `rows`, `rules`, `replay`, `past`; `races` if one was run, `habits` for habits that change."""
     import ast
     from pathlib import Path
 
     import onoff.audit
 
     folder = Path(onoff.audit.__file__).parent
-    trusted = ("files", "law", "rows", "rules", "replay", "races", "habits")
+    trusted = ("files", "law", "rows", "rules", "replay", "past", "races", "habits")
     texts = {name: (folder / f"{name}.py").read_text() for name in trusted}
     lengths = {name: text.count("\n") for name, text in texts.items()}
     assert sum(lengths.values()) - lengths["habits"] - lengths["races"] <= 950
-    assert lengths["races"] <= 100
+    assert lengths["races"] <= 140
     assert lengths["habits"] <= 255
     assert sum(file.read_text().count("\n") for file in folder.glob("*.py")) <= 3800
     others = {"onoff.errors", "onoff.types", "onoff.files", "onoff.model.chain"}
