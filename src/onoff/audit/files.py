@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Step:
     """One step as the journal has it. The lag is 0 for a full set; `query` is sorted.
 
-    `numbers` are the (bound, number) pairs of the draw, `digest` is that of its law, and `maker` says which versions and
-    which processor made it. `received` has (source, version, bytes) of the members that arrived whole, held within
+    `numbers` are the (bound, number) pairs of the draw, `digest` is that of its law, and `maker` says which versions
+    and which processor made it. `received` has (source, version, bytes) of the members that arrived whole, held within
     `cache` bytes, `ended` is when that was, in seconds since 1970, and all are None while it is pending. A member of it
     has `failed`. `request`, `next` and `numbers` are None where they were erased.
     """

@@ -152,7 +152,8 @@ class Exhibits:
     """What the client drew from, as the auditor has it: nothing of it is believed.
 
     `plans` are objects by their names (promise `both`). For `past`, `record` is the client's file of laws, and
-    `engine(chain, sensitive, states)` its code, which makes laws again; `maker` is the mark that this code puts into journals.
+    `engine(chain, sensitive, states)` its code, which makes laws again; `maker` is the mark that this code puts into
+    journals.
     """
 
     plans: Mapping[str, Any]
