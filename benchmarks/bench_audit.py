@@ -23,6 +23,9 @@ from typing import Any
 from common import dirichlet, peak_gigabytes, show, timed
 from onoff import Chain, Plan, plan
 from onoff.audit.log import Exhibits, audit_log
+from onoff.client.laws import maker
+from onoff.past import Candidates
+from onoff.past.step import prepare
 from onoff.plans.table import TablePlan
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
@@ -78,7 +81,7 @@ def measure(n: int, promise: str, steps: int) -> list[object]:
 def audit(directory: Path, promise: str, attacked: bool) -> tuple[float, float]:
     """The seconds of processor and the memory of an audit, which must pass."""
     chain = Chain.load(directory / "chain.json")
-    exhibits = Exhibits({}, directory / "journal.record")
+    exhibits = Exhibits({}, None, lambda *public: prepare(Candidates(*public)), maker())
     if promise == "both":
         exhibits = Exhibits({made.name: made for made in map(Plan.load, directory.glob("*.plan.json"))})
     files = directory / "journal.log", exhibits, directory / "journal"

@@ -15,9 +15,11 @@ from onoff import Chain, plan
 from onoff.apps.page.beliefs import NONE, BothObserver, PageStep, PastObserver
 from onoff.apps.page.session import BothSession, PastSession, Wish
 from onoff.apps.page.state import Page
+from onoff.audit.exhibits import law_line
 from onoff.audit.files import read_log
 from onoff.errors import ChainError, ContextError, PlanError, SessionError
 from pageprocess import CHAIN, FULL
+from replaykit import write_lines
 from waiting import until
 
 
@@ -110,12 +112,12 @@ def test_habits_with_memory_show_what_follows_the_last_requests_and_hidden_belie
             await answered(session)
             assert session.state()["habits"] == habits.P[habits.state_of((0, 1))].tolist()
             await session.lock("1", True)
-            assert session.state()["beginning"] == 3
+            assert session.state()["beginning"] == 2
             for source in "010120":
                 session.ask(source, False)
             await answered(session)
             steps = [*session.history, *session.steps]
-            assert [step.lag for step in steps] == [0, 0, 1, 2, 0, 1, 2, 3, 0, 0, 0, 1, 2, 3]
+            assert [step.lag for step in steps] == [0, 0, 1, 2, 0, 1, 2, 3, 0, 0, 1, 2, 3, 4]
             assert session.knowledge.hidden
             for hidden in session.knowledge.hidden:
                 assert hidden.ours.rows[3] == pytest.approx(hidden.ours.rows[1], abs=1e-9)
@@ -152,7 +154,7 @@ def test_a_lock_begins_a_new_stream_keeps_the_history_and_no_query_tells_whether
             assert session.client.journal.stream == first
             await session.lock("c", True)
             state = session.state()
-            assert (state["sensitive"], state["stream"], state["beginning"]) == ((2,), 1, 2)
+            assert (state["sensitive"], state["stream"], state["beginning"]) == ((2,), 1, 1)
             assert [step["step"] for step in state["steps"]] == [0, 1]
             assert state["habits"] == CHAIN.P[1].tolist()  # the reader is the same
             for source in "cccab":
@@ -160,8 +162,8 @@ def test_a_lock_begins_a_new_stream_keeps_the_history_and_no_query_tells_whether
             await answered(session)
             assert session.state()["beginning"] == 0
             assert [step.step for step in session.steps] == [2, 3, 4, 5, 6]
-            assert [step.private for step in session.steps] == [True, True, False, False, False]
-            assert [step.made_private for step in session.steps[:2]] == [True, True]
+            assert [step.private for step in session.steps] == [True, False, False, False, False]
+            assert [step.made_private for step in session.steps[:2]] == [True, False]
             assert all(2 in step.saw for step in session.steps)
             lines = read_log(session.server.transcript, CHAIN)
             assert [line.stream == first for line in lines] == [True] * 2 + [False] * 5
@@ -189,26 +191,27 @@ def test_a_lock_begins_a_new_stream_keeps_the_history_and_no_query_tells_whether
 
 def test_the_beliefs_are_those_about_the_recorded_laws_and_without_a_law_there_is_none(tmp_path):
     """Of a client that asks openly and records that, as much is learned as of the naive one: nothing is assumed."""
-    openly = {"sets": [[0], [1], [2]], "masses": [1, 1, 1], "denominator": 3, "rounding": 0.0, "lower_bound": 1.0}
-    openly["encoders"] = {"0": [[0, 1, 2], [0, 1, 2], [1, 1, 1]]}
-    line = {"format": "onoff-law", "version": 1, "stream": "me", "place": [0], "joined": [0, 0, 0]}
+    proof, each = {"cuts": [], "weights": []}, [[0, 1, 2], [0, 1, 2], [1, 1, 1]]
+    openly = {"sets": [[0], [1], [2]], "masses": [1, 1, 1], "certificate": proof, "encoders": {"0": each, "2": each}}
+    line = {"format": "onoff-law", "version": 4, "stream": "me", "law": openly}
     record = tmp_path / "record"
-    others = json.dumps({**line, "stream": "other", "step": 1, "law": {**openly, "masses": [3, 0, 0]}})
-    record.write_text(f"{others}\n" + json.dumps({**line, "step": 1, "law": openly}) + "\n")
-    steps = [on(0), PageStep(1, False, False, 1, "past", 1, (1,), 1)]
+    write_lines(record, [line, {**line, "law": {**openly, "encoders": {"1": each}}}])  # other states, and the same law
+    digest = law_line(openly, 3).digest
+    steps = [on(0), PageStep(1, False, False, 1, "past", 1, (1,), 1, digest)]
     observer = PastObserver(CHAIN)
-    observer.follow(record, "me", 0)
+    observer.follow(record)
     [hidden] = observer.observe(steps).hidden
     expected = CHAIN.stationary() * CHAIN.P[:, 1]
     assert hidden.ours.rows[3] == pytest.approx(expected / expected.sum())
     assert hidden.ours == hidden.naive
     assert hidden.ours.bits > 0.1
-    steps.append(PageStep(2, False, False, 2, "past", 1, (1,), 1))
+    other = {**openly, "masses": [2, 2, 2], "encoders": {"1": [*each[:2], [2, 2, 2]]}}
+    steps.append(PageStep(2, False, False, 2, "past", 1, (1,), 1, law_line(other, 3).digest))
     with pytest.raises(PlanError, match="the law of step 2 is not on record"):
         observer.observe(steps)
     spoil(record)
     with record.open("a") as file:
-        file.write(json.dumps({**line, "step": 2, "law": openly}) + '\n{"format": "onoff-law", "half')
+        file.write(json.dumps({**line, "law": other}) + '\n{"format": "onoff-law", "half')
     assert observer.observe(steps).steps == 3
 
 

@@ -20,8 +20,9 @@ from onoff.audit.exhibits import law_digest
 from onoff.client import promises, protocol
 from onoff.client.laws import PlanDigests
 from onoff.plans.plan import Plan
-from onoff.plans.race import RacePlan, _integers
+from onoff.plans.race import RacePlan
 from onoff.plans.table import TablePlan
+from onoff.schemes.clocks import to_integers
 from onoff.schemes.law import Law
 from replaykit import CHAIN, CheapestPlan, drawing, life, plans, race
 
@@ -98,7 +99,7 @@ def test_draws_of_a_race_are_made_again_from_its_clocks(tmp_path, mistake, lag):
 
 def test_a_race_whose_past_is_drawn_without_the_request_is_found(tmp_path):
     def without_request(self, request, last, lag, randbelow):
-        weights = _integers(self._walks.row(last, lag - self.lag) * (self._walk[:, request] > 0))
+        weights = to_integers(self._walks.row(last, lag - self.lag) * (self._walk[:, request] > 0))
         ends = np.cumsum(np.array(weights, dtype=object))
         return int(np.searchsorted(ends, randbelow(int(ends[-1])), side="right"))
 

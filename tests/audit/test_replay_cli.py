@@ -69,6 +69,10 @@ def test_without_plans_or_laws_the_verdict_says_what_was_not_checked(made, words
     else:  # made again by the installed code, with the same digests
         assert done.returncode == 0, done.stdout
         assert call(*words, "--remake").returncode == 0
+        proved = call(*words, "--no-remake")
+        assert proved.returncode == 0, proved.stdout
+        assert "or was chosen by the request (--remake)" in proved.stdout
+        assert "AUDIT NO VERDICT" in call(*words[:-2], "--no-remake").stdout
 
 
 def test_without_a_journal_nothing_is_certified_and_the_attack_needs_statuses(made, words, tmp_path):

@@ -79,56 +79,54 @@ class Path:
         return np.array(self._path[:count])
 
 
-def from_sets(self, query, private, honest=Habits.after_query):
-    """Planted: counts a transition also where the query before had two sources."""
-    if not self.run and len(query) == 1 and not private and self.stage == "known":
-        return honest(replace(self, run=query), query, private)
-    return honest(self, query, private)
+def from_sets(self, query):
+    """Planted: counts a transition also where there were more candidates."""
+    return self._with_query(self.habits.after_query(self.state.candidates.states[0], query), query)
 
 
-def never_blown(self, query, private, honest=Habits.after_query):
+def never_blown(self, state, query, honest=Habits.after_query):
     """Planted: goes on though its requests do not follow the chain."""
-    after = honest(self, query, private)
+    after = honest(self, state, query)
     return replace(after, stage="known") if after.stage == "all" else after
 
 
-def swaps_anywhere(self, query, private, honest=Habits.after_query):
+def swaps_anywhere(self, state, query, honest=Habits.after_query):
     """Planted: fits again as soon as there are enough transitions, inside larger sets, too; or early."""
-    after = honest(self, query, private)
+    after = honest(self, state, query)
     if after.chain is self.chain and after.transitions.sum() == 20:
         return after.refit(self.chain.P, self.chain.weight)
     return after
 
 
-def into_private(self, request, _, honest=Habits.after_learning):
+def into_private(self, state, request, _, honest=Habits.after_learning):
     """Planted: goes on learning after a private request."""
-    return honest(self, request, False)
+    return honest(self, state, request, False)
 
 
-def counts_into_private(self, request, private, counts, honest=PublicState.after_everything):
-    """Planted: counts the transition from a query of one source into a request that is made ON."""
+def counts_into_private(self, reader, request, private, honest=PublicState.after_everything):
+    """Planted: counts the transition from a known state into a request that is made ON."""
     seen = self.habits
-    if private and seen.stage == "known" and seen.run:
-        seen = replace(seen.after_query((request,), private=False), run=())
-    return honest(replace(self, habits=seen), request, private, counts)
+    if private and seen.stage == "known" and len(self.state.candidates.states) == 1:
+        seen = seen.after_query(self.state.candidates.states[0], (request,))
+    return honest(replace(self, habits=seen), reader, request, private)
 
 
-def swaps_late(self, query, private, honest=Habits.after_query):
+def swaps_late(self, state, query, honest=Habits.after_query):
     """Planted: fits again four transitions after it is due."""
     with patch.object(rules, "FEW", 11):
-        return honest(self, query, private)
+        return honest(self, state, query)
 
 
-def blows_without_reason(self, query, private, honest=Habits.after_query):
+def blows_without_reason(self, state, query, honest=Habits.after_query):
     """Planted: gives up though its requests follow the chain."""
-    after = honest(self, query, private)
+    after = honest(self, state, query)
     return replace(after, stage="all") if after.transitions.sum() == 17 else after
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "mistake", "rule"),
     [
-        (Habits, "after_query", from_sets, "habits"), (Habits, "after_query", swaps_anywhere, "habits"),
+        (PublicState, "after", from_sets, "habits"), (Habits, "after_query", swaps_anywhere, "habits"),
         (Habits, "after_query", swaps_late, "habits"), (Habits, "after_query", never_blown, "status"),
         (Habits, "after_query", blows_without_reason, "status"), (Habits, "after_learning", into_private, "habits"),
         (PublicState, "after_everything", counts_into_private, "habits"),
@@ -166,7 +164,7 @@ def test_a_chain_that_is_fitted_again_to_the_same_rows_is_noted_with_its_new_wei
     with patch.object(Life, "stated", even):
         assert made.live(50).audit(record=None, engine=made.engine()).findings == ()
         weights = {step: chain.weight.tolist() for step, chain in made.chains().items()}
-    assert weights == {0: [10, 10], 23: [20, 20], 43: [30, 30]}
+    assert weights == {0: [10, 10], 22: [20, 20], 42: [30, 30]}
 
 
 def test_a_chain_that_rests_on_next_to_nothing_is_followed(tmp_path):
@@ -247,23 +245,17 @@ def test_a_client_that_was_told_to_learn_anew_is_followed(tmp_path, begin):
 
 def first_difference(made):
     """The step at which the client's chain or stage first is another one than that of the rules."""
-    state, chains = Habits(made.stated, "learning"), made.chains()
+    public, chains, reader = PublicState(Habits(made.stated, "learning")), made.chains(), None
     for step in made.steps():
-        everything = step.asked_private or state.stage in ("learning", "all")
-        if everything != (step.lag == 0):
+        if public.asks_for_all(step.asked_private) != (step.lag == 0):
             return step.step
-        moved = (
-            state.after_learning
-            if (everything and state.stage == "learning") or (state.stage == "complete" and step.asked_private)
-            else None
-        )
-        before = state
-        if moved:
-            state = moved(step.request, step.asked_private)
-        elif state.stage != "all":
-            state = state.after_query(step.query, step.lag == 0)
-        noted = chains.get(step.step + 1)
-        due = state.chain if state.chain is not before.chain else None
+        before = public.habits.chain
+        if step.lag == 0:
+            public = public.after_everything(reader, step.request, step.asked_private)
+        else:
+            public = public.after(step.query)
+        reader, noted = step.request, chains.get(step.step + 1)
+        due = public.habits.chain if public.habits.chain is not before else None
         if (noted is None) != (due is None) or (due is not None and not np.allclose(noted.P, due.P)):
             return step.step
     raise AssertionError("no difference")

@@ -302,7 +302,7 @@ def test_a_draw_beside_a_pending_step_is_found(made):
 
 def test_journals_that_cannot_be_read_are_one_sentence(made, tmp_path):
     for change, complaint in (
-        ("UPDATE meta SET value = '4' WHERE key = 'version'", "is a journal of version 4, and only version 11 is read"),
+        ("UPDATE meta SET value = '4' WHERE key = 'version'", "is a journal of version 4, and only version 12 is read"),
         ("UPDATE steps SET query = '[9]' WHERE step = 3", "step 3 is damaged: 9 is not a whole number"),
         ("UPDATE steps SET received = '[[0, 1, 2]]' WHERE step = 5", "step 5 is damaged: a version is no text"),
         ("UPDATE steps SET cache = NULL WHERE step = 2", "step 2 is damaged: what was received is not noted"),
@@ -397,18 +397,18 @@ def test_an_off_request_that_the_chain_calls_impossible_is_found(made, off):
 
 
 def test_the_trusted_modules_are_short_and_import_little():
-    """`files`, `law`, `rows`, `rules`, `replay`; `races` for streams that used one, `habits` for habits that change."""
+    """`files`, `law`, `rows`, `rules`, `replay`, `past`; `races` if one was run, `habits` for habits that change."""
     import ast
     from pathlib import Path
 
     import onoff.audit
 
     folder = Path(onoff.audit.__file__).parent
-    trusted = ("files", "law", "rows", "rules", "replay", "races", "habits")
+    trusted = ("files", "law", "rows", "rules", "replay", "past", "races", "habits")
     texts = {name: (folder / f"{name}.py").read_text() for name in trusted}
     lengths = {name: text.count("\n") for name, text in texts.items()}
     assert sum(lengths.values()) - lengths["habits"] - lengths["races"] <= 950
-    assert lengths["races"] <= 100
+    assert lengths["races"] <= 140
     assert lengths["habits"] <= 255
     assert sum(file.read_text().count("\n") for file in folder.glob("*.py")) <= 3800
     others = {"onoff.errors", "onoff.types", "onoff.files", "onoff.model.chain"}

@@ -8,7 +8,9 @@ from unittest.mock import patch
 
 import pytest
 
+from forgery import forged
 from onoff.audit.exhibits import law_line
+from onoff.audit.rules import ANEW
 from onoff.client.journal import Journal
 from onoff.past import PastState, StepLaw
 from pastkit import habits
@@ -83,10 +85,20 @@ def test_a_missing_full_set_in_a_new_journal_is_found_there(tmp_path, first_ever
     made.live(DEEP.depth, [patch.object(Journal, "_create", shallow), everything])
     found = made.audit()
     assert (found.first.step, found.first.rule) == (DEEP.depth - 1, "status")
-    lost = life(tmp_path, "memory", name="lost", chain=DEEP).live(5)
+    lost = life(tmp_path, "memory", name="lost", chain=DEEP, seed=8).live(5)
     right = life(tmp_path, "memory", name="right", chain=DEEP, private=0.0, lines=list(lost.lines)).live(20)
     assert right.steps()[DEEP.depth].lag == 1
     assert right.audit(others=[lost.journal_file]).word == "PASSED"
+
+
+def test_after_a_gap_in_the_requests_as_many_full_sets_are_due_as_the_memory_is_deep(tmp_path):
+    made = life(tmp_path, "memory", chain=DEEP, private=0.2).live(40)
+    steps = made.steps()
+    at = next(step.step for step in steps[DEEP.depth :] if not step.lag and steps[step.step + 1].lag)
+    with forged(made.journal_file) as database:
+        database.execute("UPDATE steps SET plan = ? WHERE step = ?", (ANEW, at))
+    found = made.audit()
+    assert (found.first.step, found.first.rule) == (at + 1, "status"), str(found)
 
 
 def test_a_law_that_is_missing_leaves_its_steps_unchecked_and_no_others(tmp_path):

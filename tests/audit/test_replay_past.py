@@ -177,7 +177,7 @@ def test_a_race_with_other_clocks_is_found_at_the_first_one(tmp_path, mistake):
 # Laws that do not keep the promise: the client draws from them as it says.
 
 
-def forgotten(made, honest, candidates):
+def forgotten(honest, candidates):
     """The law serves all candidates but the last."""
     if len(candidates.live) < 4:
         return honest(candidates)
@@ -187,7 +187,7 @@ def forgotten(made, honest, candidates):
 def candidates_of_the_set_before():
     kept = []
 
-    def older(made, honest, candidates):
+    def older(honest, candidates):
         kept.append(candidates)
         old = prepare(kept[-2]) if len(kept) > 1 else honest(candidates)
         if old.owners is not None or len(candidates.live) < 3:
@@ -197,7 +197,7 @@ def candidates_of_the_set_before():
     return older
 
 
-def set_without_a_sensitive_source(made, honest, candidates):
+def set_without_a_sensitive_source(honest, candidates):
     """It is the least likely one: otherwise the client itself would not get far."""
     step = honest(candidates)
     if len(candidates.live) > 2:
@@ -220,7 +220,7 @@ def planted(made, mistake):
 
     def step(self, candidates):
         right = prepare(candidates)
-        found = mistake(made, lambda candidates: honest(self, candidates), candidates)
+        found = mistake(lambda candidates: honest(self, candidates), candidates)
         if (found.sets, found.masses) != (right.sets, right.masses):
             made.wrong.append(made.t)
         return found
@@ -274,13 +274,15 @@ def another(candidates):
     return replace(step, inner=Law(step.inner.member, mass))
 
 
-def chosen(law, when):
+def chosen(made, law, when):
     seen = set()
 
-    def by_request(made, honest, candidates):
+    def by_request(honest, candidates):
         first = candidates not in seen
         seen.add(candidates)
-        is_wrong = made.path[made.t] % 2 and len(candidates.live) > 2 and when in ("ever", "first" if first else "again")
+        is_wrong = (
+            made.path[made.t] % 2 and len(candidates.live) > 2 and when in ("ever", "first" if first else "again")
+        )
         return law(candidates) if is_wrong else honest(candidates)
 
     return by_request
@@ -289,15 +291,17 @@ def chosen(law, when):
 @pytest.mark.parametrize("when", ["ever", "first", "again"])
 @pytest.mark.parametrize("law", [full_set, another])
 def test_a_law_that_was_chosen_by_the_request_is_found_at_the_first_one(tmp_path, law, when):
-    """Also if it is on record. Without the installed code it is not certain, or found when a public state comes again."""
+    """Also if it is on record. Without the installed code it is found where a public state comes again."""
     made = life(tmp_path, "past", chain=random_chain("dense", 5, 3), sensitive=(), seed=5)
-    made.live(120, [planted(made, chosen(law, when))])
+    made.live(120, [planted(made, chosen(made, law, when))])
     for record in (True, None):
         found = made.audit(engine=made.engine(), record=record)
         assert (found.first.step, found.first.rule) == (made.wrong[0], "law by request"), str(found)
     found = made.audit()
     steps, laws = made.steps(), {}
-    again = [step for step in steps if step.lag and laws.setdefault(steps[step.step - 1].query, step.digest) != step.digest]
+    again = [
+        step for step in steps if step.lag and laws.setdefault(steps[step.step - 1].query, step.digest) != step.digest
+    ]
     assert (found.first.step, found.first.rule) == (again[0].step, "law by request"), str(found)
     assert law is not full_set or made.wrong[0] in [step for step, _ in found.unchecked]
 
@@ -310,7 +314,7 @@ def test_laws_of_another_maker_that_the_installed_code_makes_otherwise_leave_no_
     def mark():
         return marks.setdefault(made.t, "another" if made.t in made.wrong else honest())
 
-    plants = [planted(made, chosen(another, "first")), patch.object(promises, "maker", mark)]
+    plants = [planted(made, chosen(made, another, "first")), patch.object(promises, "maker", mark)]
     made.live(60, [*plants, patch("onoff.client.laws.maker", mark)])
     found = made.audit(engine=made.engine())
     assert (found.word, found.unchecked[0][0]) == ("NO VERDICT", made.wrong[0])
@@ -414,7 +418,7 @@ def test_half_a_line_is_passed_over_and_what_is_no_law_is_an_error_that_names_th
 
 def test_laws_of_other_digits_are_not_checked_and_never_wrong_if_the_installed_code_makes_none_of_them(made):
     """It is another version: it makes other laws, from the first OFF step on."""
-    engine = lambda chain, states: another(Candidates(chain, made.sensitive, states))  # noqa: E731
+    engine = lambda *public: another(Candidates(*public))  # noqa: E731
     for record in (True, None):
         found = made.audit(record=record, engine=engine)
         assert found.findings == ()

@@ -18,7 +18,9 @@ from onoff.audit import habits as referee
 from onoff.audit.files import read_journal
 from onoff.audit.log import Exhibits, audit_log
 from onoff.client.habits import unknown_habits
-from onoff.past import PastState
+from onoff.client.laws import maker
+from onoff.past import Candidates
+from onoff.past.step import prepare
 
 STRIDE = 5 if os.environ.get("CI") == "true" else 60
 UNKNOWN = unknown_habits(NAMES)
@@ -67,5 +69,5 @@ def audited(server, journal, place):
     """The verdict of the referee on this stream, with the laws made again."""
     lines = Path(server.process.transcript_file).read_text().splitlines(keepends=True)
     (place / "seen").write_text("".join(lines))
-    exhibits = Exhibits({}, None, PastState.start)
+    exhibits = Exhibits({}, None, lambda *public: prepare(Candidates(*public)), maker())
     return audit_log(UNKNOWN, place / "seen", exhibits, journal, attacked=False).verdict

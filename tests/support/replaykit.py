@@ -196,7 +196,7 @@ class Life:
         return audit_log(self.stated, self.log_file, exhibits, self.journal_file, **options)
 
     def engine(self):
-        return lambda chain, states: prepare(Candidates(chain, self.sensitive, states))
+        return lambda *public: prepare(Candidates(*public))
 
     def change_log(self, change):
         """Write the log again, with other lines: `change` maps the list of lines to another one."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onoff.audit.files import Step, json_lines, natural, readable, source_set
+from onoff.audit.files import Journal, Step, json_lines, natural, readable, source_set
 from onoff.audit.law import Law, LawLine
 from onoff.errors import OnoffError
 from onoff.model.chain import Chain
@@ -49,17 +49,18 @@ class PlanLaws:
 
 
 class PastLaws:
-    """The laws of the promise `past`: those that a stream has recorded in a file, and those that are made again.
+    """The laws of a journal of the promise `past`: those that are recorded in a file, and those that are made again.
 
-    `engine(chain, states)` makes the law of a public state with the installed code, whose mark is `maker`. Both may be
-    None. Half a line, left by a crash, is passed over: its law must be in another line.
+    `engine(chain, sensitive, states)` makes the law of a public state with the installed code, whose mark is `maker`.
+    Half a line, left by a crash, is passed over: its law must be in another line.
     """
 
-    def __init__(self, chain: Chain, stream: str, record: Path | None, engine: Any, maker: str | None = None) -> None:
-        self._chain, self._record, self._engine, self.maker = chain, record, engine, maker
+    def __init__(self, chain: Chain, journal: Journal, record: Path | None, engine: Any, maker: str | None) -> None:
+        self._chain, self._sensitive, self._record = chain, journal.sensitive, record
+        self._engine, self.maker = engine, maker
         self._places: dict[tuple[Any, ...], int] = {}
         for number, place, data in () if record is None else json_lines(record):
-            if data is None or (isinstance(data, dict) and data.get("stream") not in (None, stream)):
+            if data is None or (isinstance(data, dict) and data.get("stream") not in (None, journal.stream)):
                 continue
             with readable(f"{record}: line {number} is not one of a record of laws"):
                 if (data["format"], data["version"]) != ("onoff-law", 4):
@@ -82,7 +83,7 @@ class PastLaws:
     def _remake(self, chain: Recorded, states: Query) -> LawLine | None:
         if self._engine is None:
             return None
-        return law_line(self._engine(self._known(chain), states).as_dict(), self._chain.n)
+        return law_line(self._engine(self._known(chain), self._sensitive, states).as_dict(), self._chain.n)
 
     def _as_chain(self, recorded: Recorded) -> Chain:
         """A chain of other rows for the same states, or a Markov chain that was learned."""

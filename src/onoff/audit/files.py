@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Step:
     """One step as the journal has it. The lag is 0 for a full set; `query` is sorted.
 
-    `numbers` are the (bound, number) pairs of the draw, `digest` is that of its law, and `maker` says which versions and
-    which processor made it. `received` has (source, version, bytes) of the members that arrived whole, held within
-    `cache` bytes; both are None while it is pending. `request`, `next` and `numbers` are None where they were erased.
+    `numbers` are the (bound, number) pairs of the draw, `digest` is that of its law, and `maker` the mark of who made
+    it. `received` has (source, version, bytes) of the members that arrived whole, held within `cache` bytes; both are
+    None while it is pending. `request`, `next` and `numbers` are None where they were erased.
     """
 
     step: int

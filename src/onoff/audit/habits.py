@@ -56,7 +56,7 @@ class Recorded:
         found = np.arange(len(self.P))
         for query in sets[-self.depth :]:
             reached = np.zeros(len(self.P), dtype=bool)
-            reached[self.step[np.ix_(found, query)]] = True
+            reached[self.step[found][:, list(query)]] = True
             found = np.flatnonzero(reached)
         return found
 

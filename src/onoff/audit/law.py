@@ -128,7 +128,7 @@ def check_columns(law: Law, units: Units, possible: Mask, context: Context = Non
     """
     D = law.denominator
     if units.shape != (len(possible), len(law.sets)) or units.dtype != np.int64 or units.min(initial=0) < 0:
-        return Finding("encoder", "not a table of non-negative integers, request by set", context=context)
+        return Finding("encoder", "not a table of non-negative integers, request by set, or none", context=context)
     if units.max(initial=0) > D:
         return Finding("columns", "one entry exceeds the denominator", context=context)
     excess = units.sum(axis=0) - law.units

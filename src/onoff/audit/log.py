@@ -152,7 +152,7 @@ class Exhibits:
     """What the client drew from, as the auditor has it: nothing of it is believed.
 
     `plans` are objects by their names (promise `both`). For `past`, `record` is the client's file of laws, and
-    `engine(chain, states)` its code, which makes laws again; `maker` is the mark that this code puts into journals.
+    `engine(chain, sensitive, states)` its code, which makes laws again; `maker` is the mark that this code puts into journals.
     """
 
     plans: Mapping[str, Any]
@@ -196,7 +196,7 @@ def audit_log(
     attacked = attacked and one_chain
     sets = _sets(stream) if attacked else {}
     if wide:
-        laws: Any = PastLaws(chain, noted.stream, exhibits.record, exhibits.engine, exhibits.maker)
+        laws: Any = PastLaws(chain, noted, exhibits.record, exhibits.engine, exhibits.maker)
     else:
         laws = PlanLaws(chain, exhibits.plans)
     rules: dict[int, View] = {}

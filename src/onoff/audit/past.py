@@ -1,11 +1,11 @@
 """The OFF steps of the promise `past`: laws of public states, and draws from them.
 
-The sets of the last steps say which states may be the reader's (`onoff.audit.rows.Candidates`). A law is right if it has
-an encoder for each of them. It must also follow from them alone: if the request had a say in which of two right laws is
-used, the query would tell of it. Those who made it, the same versions on the same processor, make the same law of the
-same states. So a public state has one law throughout a journal. Where the installed code makes some laws to the last
-digit, it makes all that have its own mark. Laws of other makers are *not checked* if it makes others: machines differ in
-the last digits. Without the installed code a law is certain only near the cheapest, where there is little to choose.
+The last sets say which states may be the reader's (`onoff.audit.rows.Candidates`). A law is right if it has an encoder
+for each of them. It must also follow from them alone: if the request had a say in which of two right laws is used, the
+query would tell of it. Those who made it, the same versions on the same processor, make the same law of the same
+states. So a public state has one law throughout a journal. Where the installed code makes some laws to the last digit,
+it makes all that have its own mark. Laws of other makers are *not checked* if it makes others: machines differ in the
+last digits. Without the installed code a law is certain only near the cheapest, where there is little to choose.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from onoff.audit.law import UNCHECKED, Finding, LawLine, check_draw, check_encoder, check_law, is_proved
 from onoff.audit.races import OFF, check_race
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from onoff.audit.habits import Recorded
     from onoff.audit.law import Drawn
 
+NONE = np.zeros((0, 0), dtype=np.int64)  # in the place of an encoder that is missing
 MISSING = Finding(UNCHECKED, "its law is not on record, nor made again by the installed code as the journal notes")
 UNLIKE = Finding(UNCHECKED, "the installed code makes another law there: it may have been chosen by the request")
 UNPROVED = Finding(UNCHECKED, "its law may be dear, and nobody made it again: it may have been chosen by the request")
@@ -37,92 +40,66 @@ class PastDraws:
     """The draws of a journal with these sensitive sources.
 
     `laws` are an exhibit: `recorded(maker, chain, states, digest)` and `remade(chain, states)` give laws, or None, and
-    `maker` is the mark of the installed code. `line` and `drawn` tell of the newest step, as far as its law is at hand and its draw right.
-    `count` steps were drawn again, and their laws are within `rounding` of right ones.
+    `maker` is the mark of the installed code. Of the newest step there are its law (`line`), if it is at hand, and what
+    was `drawn`, if that was right. `count` steps were drawn again; their laws are within `rounding` of right ones.
     """
+
+    line: LawLine | None
+    drawn: Drawn
 
     def __init__(self, sensitive: Sequence[int], laws: Any) -> None:
         self._sensitive, self._laws = sensitive, laws
         self._candidates = lru_cache(1024)(lambda chain, sets: Candidates(chain, sensitive, sets))
         self._digests: dict[Any, str | None] = {}  # by maker and public state
-        self._checked: dict[Any, tuple[list[Finding], Fraction]] = {}
+        self._checked: dict[Any, tuple[list[Finding], Fraction | None]] = {}
         self._remade: list[tuple[Step, bool]] = []  # with whether the law was the same
-        self.line: LawLine | None = None
-        self.drawn: Drawn = None
         self.count, self.rounding = 0, 0.0
 
-    def check(self, step: Step, chain: Recorded, before: Sequence[Step]) -> Iterator[Finding]:
+    def check(self, step: Step, chain: Recorded, before: Sequence[Step]) -> Iterator[Finding | None]:
         """Check an OFF step after the steps `before`, as many as the chain that serves it remembers."""
         candidates = self._candidates(chain, tuple(one.query for one in before))
-        state = chain.known_state([one.request for one in before])
-        self.line, self.drawn = None, None
         if candidates.is_race:
             self.rounding += chain.P.shape[1] * OFF
-            return self._check_race(step, candidates, state)
-        return self._check_table(step, candidates, state)
-
-    def _check_race(self, step: Step, candidates: Candidates, state: int | None) -> Iterator[Finding]:
+        else:
+            yield from self._check_law(step, candidates)
+            if self.line is None:
+                return
         hidden = step.request in self._sensitive
+        state = None if hidden else chain.known_state([one.request for one in before])
         if step.request is None or step.numbers is None or (state is None and not hidden):
             yield ERASED
             return
         self.count += 1
-        off = check_race(candidates, step.query, step.numbers, step.request, None if hidden else state)
-        yield from filter(None, [off])
+        if self.line is None:
+            yield check_race(candidates, step.query, step.numbers, step.request, state)
+            return
+        row = self.line.law.units
+        if state is not None:
+            row = self.line.encoders[state][step.request] if state in self.line.encoders else 0 * row
+        off = check_draw(step.query, step.numbers, row, self.line.law)
+        self.drawn = None if off else (row, self.line.law)
+        yield off
 
-    def _check_table(self, step: Step, candidates: Candidates, state: int | None) -> Iterator[Finding]:
+    def _check_law(self, step: Step, candidates: Candidates) -> Iterator[Finding | None]:
+        """Find the law of a step, and check it, once for all steps of its public state."""
         public = step.maker, candidates.chain, candidates.states
-        if self._digests.setdefault(public, step.digest) != step.digest:
-            yield CHANGED
-        made = self._laws.remade(candidates.chain, candidates.states)
+        made = self._laws.remade(*public[1:])
         same = made is not None and made.digest == step.digest
-        recorded = self._laws.recorded(*public, step.digest)
-        line = self.line = recorded or (made if same and step.maker == self._laws.maker else None)
+        own = same and step.maker == self._laws.maker  # other makers may have other encoders for the same law
+        self.line = made if own else self._laws.recorded(*public, step.digest)
         if made is not None:
             self._remade.append((step, same))
-        if line is None:
-            yield from [MISSING] if same or made is None else []
+        yield CHANGED if self._digests.setdefault(public, step.digest) != step.digest else None
+        if self.line is None:
+            yield MISSING if same or made is None else None
             return
         known = (*public, step.digest)
         if known not in self._checked:
-            self._checked[known] = self._check_law(line, candidates, made is None)
+            self._checked[known] = check_states(self.line, candidates, self._sensitive, made is None)
         wrong, off = self._checked[known]
         yield from wrong
-        self.rounding += float(off)
-        yield from self._check_draw(step, line, state)
-
-    def _check_law(self, line: LawLine, candidates: Candidates, alone: bool) -> tuple[list[Finding], Fraction]:
-        """What is wrong with a law, and its rounding. `alone`: the installed code says nothing about it."""
-        fault = check_law(line.law, len(candidates.is_open), self._sensitive)
-        if fault is not None:
-            return [fault], Fraction(0)
-        found, off = [UNPROVED] * (alone and not is_proved(line, candidates.rows, len(self._sensitive))), Fraction(0)
-        for state, weights in candidates.weights.items():
-            units = line.encoders.get(state)
-            if units is None:
-                found.append(Finding("encoder", f"there is none for the state {state}, which may be the reader's"))
-                continue
-            one = check_encoder(line.law, units, weights, Fraction(0), (state,))
-            if isinstance(one, Finding):
-                found.append(one)
-            else:
-                off = max(off, one)
-        return found, off
-
-    def _check_draw(self, step: Step, line: LawLine, state: int | None) -> Iterator[Finding]:
-        hidden = step.request in self._sensitive
-        if step.request is None or step.numbers is None or (state is None and not hidden):
-            yield ERASED
-            return
-        units = None if hidden or state is None else line.encoders.get(state)
-        if units is None and not hidden:
-            yield Finding("encoder", f"there is none for the reader's state {state}")
-            return
-        row = line.law.units if units is None else units[step.request]
-        self.count += 1
-        off = check_draw(step.query, step.numbers, row, line.law)
-        yield from filter(None, [off])
-        self.drawn = None if off else (row, line.law)
+        self.rounding += float(off or 0)
+        self.line = None if off is None else self.line
 
     def end(self) -> Iterator[Finding]:
         """Find the laws that the installed code makes otherwise."""
@@ -131,3 +108,23 @@ class PastDraws:
         for step, same in self._remade:
             if not same:
                 yield replace(CHOSEN if is_alike and step.maker == own else UNLIKE, step=step.step)
+
+
+def check_states(
+    line: LawLine, candidates: Candidates, sensitive: Sequence[int], alone: bool
+) -> tuple[list[Finding], Fraction | None]:
+    """What is wrong with a law in any state, and its rounding; None if nothing can be drawn from it.
+
+    `alone`: the installed code says nothing about it.
+    """
+    fault = check_law(line.law, len(candidates.is_open), sensitive)
+    if fault is not None:
+        return [fault], None
+    every = [
+        check_encoder(line.law, line.encoders.get(state, NONE), weights, Fraction(0), (state,))
+        for state, weights in candidates.weights.items()
+    ]
+    wrong = [one for one in every if isinstance(one, Finding)]
+    if alone and not is_proved(line, candidates.rows, len(sensitive)):
+        wrong.append(UNPROVED)
+    return wrong, max((one for one in every if isinstance(one, Fraction)), default=Fraction(0))

@@ -215,7 +215,8 @@ def _check_draws(
         part = parts[randbelow(len(parts))]
         for number in (ends[part] - 1, ends[part] - int(row[part]), 0, randbelow(ends[-1])):
             query, numbers = _draw(plan, request, context, partial(min, number))
-            for found in check_draw(query, numbers, row, law):
+            found = check_draw(query, numbers, row, law)
+            if found is not None:
                 yield replace(found, message=f"for the request {request} {found.message}", context=context)
 
 

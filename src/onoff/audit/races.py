@@ -6,9 +6,9 @@ client takes T exponential, E_x = p(x | u) T and E_y = p(y | u) T + (a fresh exp
 x the clocks are independent and their law is the same in every context, and so is the law of whatever is computed from
 them alone.
 
-Promise `past`: the contexts are the candidates, and sensitive sources take no part. A request for one of these has fresh
-clocks. Promise `both`: the scores in the context (i, k) are P^lag[i, y] P[y, k] / E_y. A larger lag d is served by
-first drawing where the reader may have been `lag` steps ago, j with probability in proportion to P^(d-lag)[last, j]
+Promise `past`: the contexts are the candidates, and sensitive sources take no part. A request for one of these has
+fresh clocks. Promise `both`: the scores in the context (i, k) are P^lag[i, y] P[y, k] / E_y. A larger lag d is served
+by first drawing where the reader may have been `lag` steps ago, j with probability in proportion to P^(d-lag)[last, j]
 P^lag[j, x].
 
 The client computes in floats and counts a source as a winner if it comes within a slack of the lead. Computed here in

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from onoff.audit.files import Journal, Line, Step
 from onoff.audit.habits import serve
-from onoff.audit.law import COARSE, UNCHECKED, Drawn, Finding, LawLine, check_draw, check_encoder, check_law
+from onoff.audit.law import COARSE, UNCHECKED, Drawn, Finding, LawLine, Pairs, check_draw, check_encoder, check_law
 from onoff.audit.past import MISSING, PastDraws
 from onoff.audit.races import Race
 from onoff.audit.rows import Walk
 from onoff.audit.rules import ERASED, Due, Held, PlanRule, Seen, check_step, due_steps
-from onoff.types import PlanName, Units
+from onoff.types import PlanName, Query
 
 if TYPE_CHECKING:
     from onoff.model.chain import Chain
@@ -67,7 +67,7 @@ def replay(
         draws.line, draws.drawn = None, None
         wrong = [*check_step(now.chain, chain.names, step, due, before), *seen.check(step, held)]
         if due.lag:
-            wrong += draws.check(step, due) if both else draws.check(step, now.chain, before)
+            wrong += filter(None, draws.check(step, due) if both else draws.check(step, now.chain, before))
         found += [replace(finding, step=step.step) for finding in wrong]
         held.answer(step)
         watch(step, draws.line, draws.drawn)
@@ -86,7 +86,7 @@ class BothDraws:
         self._fault = lru_cache(64)(lambda law: check_law(law, chain.n))
         self.count, self.rounding = 0, 0.0
 
-    def check(self, step: Step, due: Due) -> Iterator[Finding]:
+    def check(self, step: Step, due: Due) -> Iterator[Finding | None]:
         """Check an OFF step, drawn from a plan in the context (last, next)."""
         name, last, next = PlanName.parse(step.plan), due.last, step.next
         line = self.line = self._laws.line(step, due)
@@ -99,36 +99,36 @@ class BothDraws:
         elif name.scheme == "race":
             off = self._race(name.lag).check(step.query, step.numbers, step.request, (due.lag, last, next))
             self.count += off is None or off.rule == "draw"
-            yield from filter(None, [off])
+            yield off
         elif line is None:
             yield Finding(UNCHECKED, f"the plan {step.plan!r} is not at hand")
         else:
-            weights = self._walk.weights(last, next, due.lag)
-            units = line.encoders.get(last * self._n + next)
-            if units is not None:
-                yield from self._check_table(step, line, units, weights, (due.lag, last, next))
-                return
-            # Another machine may round otherwise, but the total of the request's row is D p(x | u) up to the rounding.
-            share = Fraction(weights[step.request], sum(weights))
-            near = [bound for bound, _ in step.numbers if abs(Fraction(bound, line.law.denominator) - share) <= COARSE]
-            other = f"the number has another bound; the request's share of units is {float(share):.6g}"
-            yield MISSING if near else Finding("draw", other)
+            yield from self._check_table(line, step.query, step.numbers, step.request, (due.lag, last, next))
 
     def _check_table(
-        self, step: Step, line: LawLine, units: Units, weights: list[int], context: tuple[int, int, int]
-    ) -> Iterator[Finding]:
+        self, line: LawLine, query: Query, numbers: Pairs, request: int, context: tuple[int, int, int]
+    ) -> Iterator[Finding | None]:
         """Compare the encoder of a context with the posterior row, and draw again."""
+        lag, last, next = context
+        weights, units = self._walk.weights(last, next, lag), line.encoders.get(last * self._n + next)
+        if units is None:
+            # Another machine may round otherwise, but the total of the request's row is D p(x | u) up to the rounding.
+            share = Fraction(weights[request], sum(weights))
+            near = any(abs(Fraction(bound, line.law.denominator) - share) <= COARSE for bound, _ in numbers)
+            other = f"the number has another bound; the request's share of units is {float(share):.6g}"
+            yield MISSING if near else Finding("draw", other)
+            return
         fault = self._fault(line.law)
-        off = fault or check_encoder(line.law, units, weights, self._walk.error(context[0]), context)
-        self.rounding += 0.0 if isinstance(off, Finding) else float(off)
-        yield from [off] if isinstance(off, Finding) else []
+        off = fault or check_encoder(line.law, units, weights, self._walk.error(lag), context)
+        if isinstance(off, Finding):
+            yield off
+        else:
+            self.rounding += float(off)
         if fault is None:
-            assert step.request is not None
-            row = units[step.request]
             self.count += 1
-            off = check_draw(step.query, step.numbers or (), row, line.law)
-            yield from filter(None, [off])
-            self.drawn = None if off else (row, line.law)
+            wrong = check_draw(query, numbers, units[request], line.law)
+            self.drawn = None if wrong else (units[request], line.law)
+            yield wrong
 
     def end(self) -> Iterator[Finding]:
         """Nothing is left to be said."""

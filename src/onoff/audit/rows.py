@@ -84,8 +84,9 @@ class Candidates:
     @cached_property
     def rows(self) -> Floats:
         """The rows of the live states over the sources that are not sensitive."""
-        found: Floats = self.chain.P[self.live][:, self.is_open]
-        return found / found.sum(axis=1, keepdims=True)
+        weights = self.chain.P[self.live][:, self.is_open]
+        found: Floats = weights / weights.sum(axis=1, keepdims=True)
+        return found
 
     @cached_property
     def weights(self) -> dict[int, list[int]]:

@@ -2,12 +2,13 @@
 
 A step asks for everything if it was asked ON, because of the habits (`onoff.audit.habits`), and at the beginning of a
 journal. With the promise `past` as many full sets show the reader's state as the habits remember requests, at the
-beginning and after a gap in the requests (the plan `ANEW`). With `both` a step that has no next request to announce asks
-for everything, too. There a new journal may repeat a request whose query already went out, so its first step does not
-count as ON, unless nothing was ever asked of the server before. The lag counts the steps since the last full set, and
-`last` is the newest request that counted as ON: the context of the promise `both` is (last, next). A query names the versions that are held of its members: they
-follow from earlier queries and answers alone. The server must have seen just that, in every sending, and nothing
-besides.
+beginning and after a gap in the requests (the plan `ANEW`). With `both` a step that has no next request to announce
+asks for everything, too. There a new journal may repeat a request whose query already went out, so its first step does
+not count as ON, unless nothing was ever asked of the server before. The lag counts the steps since the last full set,
+and `last` is the newest request that counted as ON: the context of the promise `both` is (last, next).
+
+A query names the versions that are held of its members: they follow from earlier queries and answers alone. The server
+must have seen just that, in every sending, and nothing besides.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def our_stream(chain: Chain, name: str, log: Path, journal: Path) -> Stream:
     """
     noted = read_journal(journal, chain)
     if noted.promise == "past":
-        engine = lambda known, states: prepare(Candidates(known, noted.sensitive, states))  # noqa: E731
+        engine = lambda *public: prepare(Candidates(*public))  # noqa: E731
         exhibits = Exhibits({}, journal.with_suffix(".laws"), engine, maker())
     else:
         store = PlanStore(chain, journal.with_name("plans"))

@@ -213,7 +213,7 @@ class PastSession(DemoSession):
     stream = 0  # how many there were before this one
 
     def state(self) -> dict[str, Any]:
-        beginning = 0 if self.stream == 0 else max(0, 1 + self.chain.depth - len(self.steps))
+        beginning = 0 if self.stream == 0 else max(0, self.chain.depth - len(self.steps))
         return {**super().state(), "stream": self.stream, "beginning": beginning}
 
     async def lock(self, source: str, on: bool) -> None:

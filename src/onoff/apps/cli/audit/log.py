@@ -99,9 +99,8 @@ def log(
     if plans is not None and not both:
         raise OnoffError("--plans is for the promise `both`: this client has laws (--laws)")
     given, engine = _truth(truth, loaded), None
-    if noted is not None and not both and remake:
-        sensitive = noted.sensitive
-        engine = lambda known, states: prepare(Candidates(known, sensitive, states))  # noqa: E731
+    if not both and remake:
+        engine = lambda *public: prepare(Candidates(*public))  # noqa: E731
     found = audit_log(
         loaded,
         log,
