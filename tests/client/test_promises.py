@@ -261,8 +261,8 @@ def test_a_query_that_is_on_disk_counts_though_its_seal_cannot_be_written(own):
             return [step.law for step in client.journal.steps()]
 
     law = asyncio.run(run())[-1]
-    states = [PastState(CHAIN, (3,), (query,)) for query in queries_of(own.directory / "journal")]
-    assert [law_digest(state.prepare().law) == law for state in states] == [False, True, False]
+    *_, resumed, _ = queries_of(own.directory / "journal")
+    assert law == law_digest(PastState(CHAIN, (3,), (resumed,)).prepare().law)
 
 
 # The record.

@@ -72,6 +72,10 @@ def test_every_encoder_fills_every_set_exactly_and_its_rows_are_within_the_round
 @given(small())
 @settings(max_examples=examples(60))
 def test_candidates_are_the_states_after_all_requests_that_the_queries_allow(state):
+    again = PastState.start(state.chain, state.sensitive)
+    for query in state.queries:
+        again = again.after(query)
+    assert again == state
     histories = product(range(state.chain.n), *state.queries)  # whatever came before: `state_of` looks back no further
     assert set(state.candidates.states) == {state.chain.state_of(history) for history in histories}
 

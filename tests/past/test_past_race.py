@@ -78,6 +78,11 @@ def test_clocks_that_forget_the_request_are_seen(monkeypatch):
     assert alarm(STEPS[0], 0) < FALSE_ALARM
 
 
+def test_the_request_is_in_the_query_even_if_it_is_not_among_the_winners(monkeypatch):
+    monkeypatch.setattr(RaceStep, "winners", lambda self, times: times < 0)
+    assert STEPS[1].draw(2, 0) == (1, 2)
+
+
 @given(chains(max_sources=6), st.data(), seeds)
 @settings(max_examples=examples(60))
 def test_every_possible_request_is_served_however_unlikely(chain, data, seed):
