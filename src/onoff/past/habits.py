@@ -4,7 +4,7 @@ A chain becomes public when a query is drawn with it, so it may be made of publi
 
 1. `learning`: everything is asked for, and transitions between open requests are counted. After `requests_needed` of
    them the chain is `complete`, and the next step must be OFF, so that the chain is used before anything private is
-   asked (`known`). A private request that comes earlier ends the learning: everything is asked for from then on (`all`).
+   asked (`known`). A private request that comes earlier ends the learning: then everything is asked for (`all`).
 2. `known`: where the last queries leave one candidate alone (`onoff.past.state`), the reader's state is public. If the
    next OFF query has one source, this is the request, and the transition to it is counted. No other transition is: one
    from a set to a single source, or to a private request, would tell of what is hidden.
