@@ -19,7 +19,7 @@ from onoff.audit.exhibits import law_line
 from onoff.audit.law import is_proved
 from onoff.client import promises
 from onoff.client.lawstore import LawStore
-from onoff.past import Candidates, RaceStep, StepLaw
+from onoff.past import Candidates, PastState, RaceStep, StepLaw
 from onoff.past.step import prepare
 from onoff.schemes.certificate import Certificate
 from onoff.schemes.law import Law, everything
@@ -238,6 +238,25 @@ def test_a_law_that_does_not_keep_the_promise_is_found_at_its_first_step(tmp_pat
     not_certain = [step for step, _ in found.unchecked] if name == "before" else []
     assert (min([found.first.step, *not_certain]), found.first.rule) == (made.wrong[0], rule), str(found)
     assert made.audit(engine=made.engine()).first.step == made.wrong[0]
+
+
+def test_candidates_without_the_sensitive_sources_of_the_set_are_found_at_the_first_law_made_of_them(tmp_path):
+    """Only what was drawn counts: a reader of a sensitive source would be none of the candidates."""
+    made, honest = life(tmp_path, "past", seed=2, **SMALL), PastState.candidates.func
+
+    def wrong(self):
+        right = honest(self)
+        states = tuple(z for z in right.states if z not in right.hidden)
+        if made.t == 0 or made.path[made.t - 1] in right.hidden or not states:
+            return right  # the client itself would stop
+        made.wrong += [made.t] * (len(states) > 2)
+        return replace(right, states=states) if len(states) > 2 else right
+
+    made.live(40, [patch.object(PastState, "candidates", property(wrong))])
+    off = next(step.step for step in made.steps() if step.lag and step.step in made.wrong)
+    found = made.audit(engine=made.engine())
+    assert (found.first.step, found.first.rule) == (off, "law by request"), str(found)
+    assert made.audit().unchecked[0][0] == off
 
 
 def test_an_encoder_with_a_unit_too_many_is_found_at_its_first_step(tmp_path):
