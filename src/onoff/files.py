@@ -237,7 +237,9 @@ def check_version(database: sqlite3.Connection, file: Path, error: type[OnoffErr
     [[found]] = database.execute("SELECT value FROM meta WHERE key = 'version'").fetchall()
     if found != JOURNAL_VERSION:
         version = plain(str(found), 20)
-        raise error(f"{file}: is a journal of version {version}, and only version {JOURNAL_VERSION} is read: {AFRESH}")
+        age = "an older" if version.isdecimal() and int(version) < int(JOURNAL_VERSION) else "a newer"
+        only = f"is a journal of version {version}, and only version {JOURNAL_VERSION} is read"
+        raise error(f"{file}: {only}: it is of {age} version; {AFRESH}")
 
 
 def read_rows(

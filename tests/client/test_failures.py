@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from decimal import Decimal
 from itertools import pairwise
 
 import pytest
@@ -20,7 +19,7 @@ from onoff.client import journal as journals
 from onoff.client.transports import origins
 from onoff.errors import OnoffError, SourceError
 from onoff.past import PastState
-from pastkit import drawn, exactly
+from pastkit import drawn, exactly, prepared
 from recordingserver import reply
 
 VICTIM = "science"
@@ -35,15 +34,18 @@ CHAINS = [
 ]
 
 
-def asked_again(step, query, state, context, source):
+def asked_again(state, query, source):
     """Planted: a repetition is a request like any other, and its query is drawn."""
-    after = state.advance(step, query)
-    return drawn(after.prepare(), source, after.context(source, context, private=False))
+    return chances(state.after(query), source, source)
 
 
 def not_asked(*_):
     """A failure is answered from the journal: the server sees nothing."""
-    return {None: Decimal(1)}
+    return {None: 1}
+
+
+def chances(state, source, reader):
+    return {query: chance for query, (chance, _) in drawn(prepared(state.candidates), source, reader).items()}
 
 
 def told(chain, failed, repeat):
@@ -52,19 +54,19 @@ def told(chain, failed, repeat):
     `failed` are the members of a query that fail, which is public.
     """
     start, joint = PastState.start(chain), {}
-    step = start.prepare()
     for hidden in range(chain.n):
-        context = start.context(hidden, None, private=True)
-        for source, p in enumerate(exactly(chain.P[hidden])):
-            for query, share in drawn(step, source, context).items():
-                again = repeat(step, query, start, context, source) if source in failed(query) else not_asked()
+        for source, p in enumerate(exactly(tuple(chain.P[hidden].tolist()))):
+            for query, share in chances(start, source, hidden).items():
+                again = repeat(start, query, source) if source in failed(query) else not_asked()
                 for other, chance in again.items():
                     key = hidden, (query, other)
                     joint[key] = joint.get(key, 0) + p * share * chance / chain.n
     views = {}
     for (_, view), p in joint.items():
         views[view] = views.get(view, 0) + p
-    return math.fsum(float(p * (p * chain.n / views[view]).ln()) for (_, view), p in joint.items()) / math.log(2)
+    return math.fsum(float(p) * math.log1p(p * chain.n / views[view] - 1) for (_, view), p in joint.items()) / math.log(
+        2
+    )
 
 
 @pytest.mark.parametrize("chain", CHAINS)

@@ -54,7 +54,7 @@ def path(tmp_path):
 def test_state_and_message_come_back(path):
     journal = opened(path)
     assert journal.created
-    assert journal.state == State(unsettled=1)
+    assert journal.state == State(owed=2)
     make_step(journal)
     make_step(journal, request=2, body=b"second")
     before = journal.state
@@ -215,8 +215,8 @@ def test_an_error_of_the_disk_is_not_damage(path, monkeypatch, call, number):
     opened(path).close()
 
 
-@pytest.mark.parametrize("version", ["8", "12"])
-def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed(path, version):
+@pytest.mark.parametrize(("version", "age"), [("8", "an older"), ("11", "an older"), ("13", "a newer")])
+def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed(path, version, age):
     journal = opened(path)
     make_step(journal)
     journal.close()
@@ -225,7 +225,9 @@ def test_a_journal_of_another_version_is_refused_in_one_sentence_and_not_changed
     database.close()
     content = path.read_bytes()
     for read in (opened, snapshot, journals.read_journal, lambda file: audit.read_journal(file, None)):
-        with pytest.raises(OnoffError, match=f"is a journal of version {version},.*only version 11.*a new journal"):
+        with pytest.raises(
+            OnoffError, match=f"is a journal of version {version},.*only version 12.* of {age} version;.*a new journal"
+        ):
             read(path)
     assert path.read_bytes() == content
 

@@ -15,7 +15,7 @@ import pytest
 from clientkit import CHAIN, NAMES, OFF, ON, client_with, scene
 from onoff import Chain, plan
 from onoff.client.journal import Journal
-from onoff.client.laws import PlanDigests, numbers_text, step_digest
+from onoff.client.laws import PlanDigests, law_digest, numbers_text
 from onoff.client.protocol import Begun, Pending
 from onoff.past import PastState
 from oracles import random_chain
@@ -23,26 +23,17 @@ from oracles import random_chain
 
 def digest(sets, masses, encoders):
     """The documented layout, written anew: `encoders` are {context: dense matrix of units}."""
-    numbers = [len(sets)]
-    for query in sets:
-        numbers += [len(query), *query]
-    numbers += masses
+    numbers = [len(sets), *map(len, sets), *(x for query in sets for x in query), *masses]
     for context, units in sorted(encoders.items()):
         entries = [(x, i, int(units[x, i])) for x in range(len(units)) for i in range(len(sets)) if units[x, i]]
         numbers += [context, len(entries), *(entry[part] for part in range(3) for entry in entries)]
     return hashlib.sha256(struct.pack(f"<{len(numbers)}q", *numbers)).hexdigest()
 
 
-@pytest.mark.parametrize("sensitive", [(), (1,), (0, 2)])
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_the_digest_of_a_step_is_that_of_its_law_and_all_its_encoders(kind, sensitive):
-    chain = random_chain(kind, 5, 3)
-    state = PastState.start(chain, sensitive)
-    for _ in range(4):
-        step = state.prepare()
-        encoders = {context: step.encoder(context).toarray() for context in step.contexts}
-        assert step_digest(step) == digest(step.sets, step.masses, encoders)
-        state = state.advance(step, step.sets[-1])
+def test_the_digest_of_a_step_is_that_of_its_law_alone():
+    for sensitive in ((), (0, 2)):
+        step = PastState.start(random_chain("dense", 5, 3), sensitive).prepare()
+        assert law_digest(step.law) == digest(step.sets, step.masses, {})
 
 
 def test_the_digest_of_a_table_is_that_of_the_one_context():

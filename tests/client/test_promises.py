@@ -19,8 +19,9 @@ from onoff import Chain, connect, files
 from onoff.client import promises
 from onoff.client.clock import SendClock
 from onoff.client.journal import Journal
-from onoff.client.laws import HEAD
+from onoff.client.laws import HEAD, law_digest, maker
 from onoff.client.laws import record as append
+from onoff.client.lawstore import LawStore
 from onoff.client.promises import Ahead
 from onoff.client.status import snapshot
 from onoff.errors import (
@@ -32,6 +33,7 @@ from onoff.errors import (
     Unavailable,
 )
 from onoff.past import PastState
+from onoff.schemes.law import Law
 from oracles import random_chain
 
 CHAIN = Chain(random_chain("dense", 5, 3).P, NAMES)
@@ -74,8 +76,8 @@ def test_a_reader_calls_get_and_nothing_else(world, sensitive):
 @pytest.mark.parametrize(("sensitive", "default"), [((), ON), (("weather",), OFF)])
 def test_a_request_is_on_unless_told_otherwise_but_off_where_sources_are_hidden_all_the_time(own, sensitive, default):
     messages = read(own, [("news", None)] * 2 + [("sports", None)] * 2, sensitive=sensitive)
-    assert [message.private for message in messages] == [ON, ON, default, default]
-    assert [message.made_private for message in messages] == [not default, not default, False, False]
+    assert [message.private for message in messages] == [ON, default, default, default]
+    assert [message.made_private for message in messages] == [not default, False, False, False]
 
 
 def test_if_all_sources_are_sensitive_every_request_asks_for_everything_and_that_is_said(own, tmp_path):
@@ -143,7 +145,7 @@ def test_a_request_that_the_chain_calls_impossible_changes_nothing(own):
 
 def test_the_source_is_looked_at_only_when_the_step_is_prepared(own, monkeypatch):
     read(own, [("news", ON)] * 2)
-    monkeypatch.setattr(PastState, "prepare", lambda *_: 1 / 0)
+    monkeypatch.setattr(LawStore, "step", lambda *_: 1 / 0)
     for source in ("news", "there is no such source"):
         with pytest.raises(ZeroDivisionError):
             read(own, [(source, OFF)], ahead=False)
@@ -171,7 +173,7 @@ def test_a_request_that_comes_too_early_counts_as_made_when_the_step_is_prepared
         await honest(self, called, delay)
 
     read(own, [("news", ON)] * 2)
-    watch(PastState, "prepare", "prepared", 0.05)
+    watch(LawStore, "step", "prepared", 0.05)
     watch(promises, "record", "recorded")
     watch(promises, "begin_past", "drawn")
     monkeypatch.setattr(SendClock, "after_call", after_call)
@@ -184,13 +186,13 @@ def test_a_request_that_comes_too_early_counts_as_made_when_the_step_is_prepared
 
 
 def test_a_message_is_held_back_until_the_next_step_is_prepared_but_not_for_ever(own, monkeypatch):
-    honest, release, prepared = PastState.prepare, threading.Event(), []
+    honest, release, prepared = LawStore.step, threading.Event(), []
 
-    def slow(self, *weights):
+    def slow(self, candidates):
         release.wait(20)
         threading.Event().wait(0.2)
-        prepared.append(self)
-        return honest(self, *weights)
+        prepared.append(candidates)
+        return honest(self, candidates)
 
     async def run():
         where = {**own.address(), "journal": own.directory / "journal"}
@@ -199,7 +201,7 @@ def test_a_message_is_held_back_until_the_next_step_is_prepared_but_not_for_ever
             return len(prepared)
 
     read(own, [("news", ON)])
-    monkeypatch.setattr(PastState, "prepare", slow)
+    monkeypatch.setattr(LawStore, "step", slow)
     monkeypatch.setattr(promises, "HELD", 0.01)
     assert asyncio.run(run()) == 0  # the next step is not prepared, and the message came
     release.set()
@@ -209,7 +211,7 @@ def test_a_message_is_held_back_until_the_next_step_is_prepared_but_not_for_ever
 
 
 def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
-    """The drawn query, and the rows after it, are those on disk, though every law would now be another one."""
+    """The drawn query, and the state after it, are those on disk, though no law can be made now."""
     read(own, [("news", ON), ("sports", ON)])
     with pytest.MonkeyPatch.context() as patch:
 
@@ -223,8 +225,7 @@ def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
     assert before.state.pending is not None
     with pytest.raises(PendingRequest):
         read(own, [("sports", OFF)])
-    monkeypatch.setattr(PastState, "prepare", lambda *_: 1 / 0)
-    monkeypatch.setattr(PastState, "advance", lambda *_: 1 / 0)
+    monkeypatch.setattr(LawStore, "step", lambda *_: 1 / 0)
 
     async def resume():
         where = {**own.address(), "journal": own.directory / "journal"}
@@ -236,12 +237,12 @@ def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
     assert (message.body, message.private) == (BODIES["news"], OFF)
     after = snapshot(own.directory / "journal")
     assert after.public == before.public
-    assert after.state.context == before.state.context
+    assert after.state.reader == before.state.reader
     assert queries_of(own.directory / "journal")[-1] == before.state.pending.query
 
 
-def test_a_query_that_is_on_disk_takes_its_rows_along_though_its_seal_cannot_be_written(own):
-    """The transaction is there and the lock beside it fails: the client resumes, and draws from the rows on disk."""
+def test_a_query_that_is_on_disk_counts_though_its_seal_cannot_be_written(own):
+    """The transaction is there and the lock beside it fails: the client resumes, and draws after the query on disk."""
 
     async def run():
         where = {**own.address(), "journal": own.directory / "journal"}
@@ -256,32 +257,43 @@ def test_a_query_that_is_on_disk_takes_its_rows_along_though_its_seal_cannot_be_
             os.close(sound)
             os.close(unwritable)
             assert (await client.resume()).body == BODIES["sports"]
-            kept = snapshot(own.directory / "journal").public["rows"]
-            assert client.journal.public_state(CHAIN).as_dict()["rows"] == kept
             await client.get("news", private=OFF)
-            return kept
+            return [step.law for step in client.journal.steps()]
 
-    state = PastState.from_dict(CHAIN, asyncio.run(run()))
-    moved = state.advance(state.prepare(), queries_of(own.directory / "journal")[-1])
-    assert moved.as_dict() == snapshot(own.directory / "journal").public["rows"]
+    law = asyncio.run(run())[-1]
+    *_, resumed, _ = queries_of(own.directory / "journal")
+    assert law == law_digest(PastState(CHAIN, (3,), (resumed,)).prepare().law)
 
 
 # The record.
 
 
-def test_the_record_has_the_law_of_every_off_step_and_no_secret(own):
+def test_the_record_has_the_law_of_every_off_step_once_and_no_secret(own):
     file = own.directory / "record"
     read(own, zip(READ, STATUSES, strict=True), record=file, sensitive=["weather"])
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line["step"] for line in lines] == [i for i, private in enumerate(STATUSES) if not private]
-    queries = queries_of(own.directory / "journal")
     for line in lines:
-        assert list(line) == ["format", "version", "stream", "step", "place", "joined", "law"]
-        assert (line["format"], line["version"]) == ("onoff-law", 3)
-        assert list(queries[line["step"]]) in line["law"]["sets"]
-    state = PastState.start(CHAIN, ["weather"])
-    assert lines[0]["law"] == json.loads(json.dumps(state.prepare().as_dict()))
-    assert (lines[0]["place"], lines[0]["joined"]) == ([], list(state.joined))
+        assert [*line] == ["format", "version", "stream", "maker", "chain", "states", "law"]
+        assert (line["format"], line["version"], line["maker"], line["chain"]) == (
+            "onoff-law",
+            4,
+            maker(),
+            CHAIN.fingerprint,
+        )
+    laws = {digest_of(line["law"]): line["law"] for line in lines}
+    assert len({tuple(line["states"]) for line in lines}) == len(lines)
+    with closing(Journal(own.directory / "journal", CHAIN.fingerprint, None)) as journal:
+        drawn = [step for step in journal.steps() if not step.private]
+    assert laws.keys() == {step.law for step in drawn}
+    assert all(list(step.query) in laws[step.law]["sets"] for step in drawn)
+    assert {step.maker for step in drawn} == {maker()}
+    first = json.loads(json.dumps(PastState.start(CHAIN, ["weather"]).prepare().as_dict()))
+    assert lines[0]["law"] == first
+    assert first["encoders"].keys() == set("01234")  # of every reader
+
+
+def digest_of(law):
+    return law_digest(Law.of_sets([tuple(query) for query in law["sets"]], law["masses"], 5))
 
 
 def test_a_line_is_recorded_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -373,20 +385,20 @@ def test_a_file_with_an_impossible_request_is_refused_before_anything_is_asked(o
 def test_a_preparation_that_failed_is_tried_again():
     tries = []
 
-    def prepare(rows, number):
-        tries.append(number)
+    def prepare(candidates):
+        tries.append(candidates)
         if len(tries) == 1:
             raise MemoryError("for once")
-        return rows
+        return [candidates]
 
     async def twice():
         ahead = Ahead(prepare)
         with pytest.raises(MemoryError):
-            await ahead.take_prepared("rows", 7)
-        found = await ahead.take_prepared("rows", 7)
-        assert await ahead.take_prepared("rows", 7) is found
+            await ahead.take_prepared("these")
+        found = await ahead.take_prepared("these")
+        assert await ahead.take_prepared("these") is found
         ahead.close()
         return found
 
-    assert asyncio.run(twice()) == "rows"
-    assert tries == [7, 7]
+    assert asyncio.run(twice()) == ["these"]
+    assert tries == ["these"] * 2

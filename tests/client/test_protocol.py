@@ -18,7 +18,7 @@ from onoff.testing import chains
 from oracles import dependence, joint_law, random_chain
 from sampling import examples
 
-FIRST = State(unsettled=0)
+FIRST = State()
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,9 @@ def step(state, chain, request, following, private, plans=None):
 
 
 def test_after_lost_state_only_the_second_full_set_counts_as_on(chain, plans):
-    state, first = step(State(), chain, 2, 1, False)
+    state, first = step(State(owed=2), chain, 2, 1, False)
     assert first.query == (0, 1, 2, 3)
-    assert (state.last, state.unsettled) == (None, 0)
+    assert (state.last, state.owed) == (None, 1)
     state, second = step(state, chain, 1, 3, False)
     assert second.query == (0, 1, 2, 3)
     assert state.last == 1

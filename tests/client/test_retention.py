@@ -13,6 +13,7 @@ import pytest
 from clientkit import CHAIN, NAMES, OFF, ON, answer_of, client_with
 from onoff.client import journal as journal_module
 from onoff.client.journal import Journal
+from onoff.client.lawstore import laws_beside
 from onoff.client.protocol import Begun, Pending, finish
 from onoff.client.status import account
 from onoff.logs.journals import read_journal
@@ -99,8 +100,10 @@ def test_rows_that_are_merely_overwritten_are_found(tmp_path, planted):
 
 def test_what_the_promise_and_the_counts_need_stays(own):
     read(own, 12)
-    before = account(own.directory / "journal")
+    before, laws = account(own.directory / "journal"), laws_beside(own.directory / "journal")
+    assert laws.exists()
     read(own, 0, keep="3")
+    assert not laws.exists()  # they tell of past queries
     after = account(own.directory / "journal")
     assert (after.state, after.public, after.totals) == (before.state, before.public, before.totals)
     assert after.memory.keep == "3"

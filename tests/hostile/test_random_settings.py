@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from onoff import plan
+from onoff.past import Candidates, PastState
 from oracles import dependence, joint_law, random_chain
 from pastkit import World
 from sampling import LONG
@@ -33,8 +34,8 @@ def setting(number, most):
 def test_past_tells_nothing_beyond_the_stated_rounding(part):
     for number in PAST[part::4]:
         chain, statuses, sensitive = setting(number, 3)
-        for _, seen in World(chain, sensitive).streams(statuses):
-            assert seen.distance <= seen.rounding, (number, seen.past)
+        for seen in World(chain, sensitive).streams(statuses):
+            assert seen.off <= Fraction(seen.step.rounding), (number, seen.past)
 
 
 def test_both_tells_nothing_beyond_the_stated_rounding():
@@ -46,10 +47,10 @@ def test_both_tells_nothing_beyond_the_stated_rounding():
         assert dependence(law, statuses) <= 2 * rounding, number
 
 
-def test_a_filter_that_mistakes_the_row_is_seen_in_a_random_setting(monkeypatch):
-    monkeypatch.setattr("onoff.past.contexts.condition", lambda rows, units, totals: rows)
+def test_a_client_that_forgets_a_candidate_is_seen_in_a_random_setting(monkeypatch):
+    monkeypatch.setattr(PastState, "candidates", property(lambda self: Candidates(self.chain, self.sensitive, (0,))))
     found = []
     for number in PAST[:12]:
         chain, statuses, sensitive = setting(number, 3)
-        found += [seen.distance > seen.rounding for _, seen in World(chain, sensitive).streams(statuses)]
-    assert any(found)
+        found += [seen.apart for seen in World(chain, sensitive).streams(statuses)]
+    assert max(found) > 0.01

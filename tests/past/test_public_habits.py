@@ -4,121 +4,47 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from exactstreams import Reference, by_quantiles, chain_of, largest_distance, normalise, stream_law, widest
 from onoff import fit
 from onoff.model.chain import Chain
-from onoff.past.habits import Habits, clip_factors, plausible_distance, requests_needed
+from onoff.past.habits import Habits, PublicState, clip_factors, plausible_distance, requests_needed
+from pastkit import OFF, ON, Planted, drawn
 
-THREE = chain_of([[1, 3, 2], [2, 1, 5], [4, 1, 1]])
-ORDERS = {"A": [0, 1, 2], "B": [2, 0, 1]}
-
-
-# What a chain may be made of. The client below chooses between two encoders instead of chains. Both keep the promise,
-# so what queries tell is exactly what the choice tells.
+EVEN = Habits(Chain(np.full((4, 4), 0.25)), "learning")
 
 
-class Marked(Reference):
-    """From step `since` on the encoder of this mark, which the server is told."""
-
-    def __init__(self, P, statuses, since, mark):
-        super().__init__(P, statuses, frozenset(), by_quantiles)
-        self.since, self.mark = since, mark
-
-    def step(self, queries):
-        if len(queries) < self.since:
-            return super().step(queries)
-        law, encoders = by_quantiles(self.open_rows(queries), ORDERS[self.mark])
-        marked = {
-            c: {x: {R | {self.mark}: p for R, p in sets.items()} for x, sets in rows.items()}
-            for c, rows in encoders.items()
-        }
-        return {R | {self.mark}: p for R, p in law.items()}, marked
+# What a chain may be made of. The client below changes to a chain that asks for everything.
 
 
-def leak_of_a_choice(statuses, since, choose):
-    """The largest distance for a client that chooses at step `since` by the queries and requests before it."""
-    clients = {mark: Marked(THREE, statuses, since, mark) for mark in ORDERS}
+class Changes(Planted):
+    """From step 4 on a rule decides, of the queries and requests before."""
 
-    def draw(queries, path):
-        mark = "B" if len(queries) >= since and choose(queries[:since], path[:since]) else "A"
-        return clients[mark].draw(queries, path)
-
-    return largest_distance(stream_law(THREE, statuses, draw), statuses, frozenset())
-
-
-def between_singles(_):
-    """The rule: the transition 1 -> 2 was seen between two OFF queries of one source."""
-    return lambda queries, path: (frozenset({1}), frozenset({2})) in pairwise(queries)
+    def drawn(self, past, history, step, request, reader):
+        other = len(past) > 3 and any(
+            self.rule(t, past, pair) for t, pair in enumerate(pairwise(history)) if pair == (1, 2) or self.is_public
+        )
+        return {(0, 1, 2): (Fraction(1), None)} if other else drawn(step, request, reader)
 
 
-def from_a_set(statuses):
-    """Planted: counted from the request behind a larger set."""
-    return lambda queries, path: any(
-        pair == (1, 2) and queries[t + 1] == {2} and not statuses[t] for t, pair in enumerate(pairwise(path))
-    )
+STATUSES = [ON, OFF, OFF, ON, OFF]
+RULES = {  # when the transition 1 -> 2 is counted
+    "between queries of one source": lambda t, past, _: past[t : t + 2] == ((1,), (2,)),
+    "planted: from a set": lambda t, past, _: past[t + 1 : t + 2] == ((2,),),
+    "planted: into a private request": lambda t, past, _: past[t] == (1,) and STATUSES[t + 1],
+    "planted: between open requests": lambda t, *_: not STATUSES[t] and not STATUSES[t + 1],
+}
 
 
-def into_a_private_request(statuses):
-    """Planted: counted from a query of one source into a request made ON."""
-    return lambda queries, path: any(
-        pair == (1, 2) and queries[t] == {1} and statuses[t + 1] for t, pair in enumerate(pairwise(path))
-    )
-
-
-def between_open_requests(statuses):
-    """Planted: counted whatever the queries were."""
-    return lambda queries, path: any(
-        pair == (1, 2) and not statuses[t] and not statuses[t + 1] for t, pair in enumerate(pairwise(path))
-    )
-
-
-def worst_leak(rule):
-    streams = [(True, *later) for later in product((True, False), repeat=4)]
-    return max(leak_of_a_choice(statuses, 4, rule(statuses)) for statuses in streams)
-
-
-def test_transitions_between_queries_of_one_source_tell_nothing():
-    assert worst_leak(between_singles) == 0
-
-
-@pytest.mark.parametrize("rule", [from_a_set, into_a_private_request, between_open_requests])
-def test_other_transitions_tell_of_what_is_hidden(rule):
-    assert worst_leak(rule) > 0.05
-
-
-# The first chain: it is used before anything private is asked.
-
-
-def test_a_chain_of_open_requests_tells_nothing_if_it_is_used_before_the_first_private_request():
-    """Open requests 0 and 1 are asked for with everything, request 2 is the first that the chain is used for."""
-    for later in product((True, False), repeat=2):
-        statuses = (True, True, False, *later)
-        assert leak_while_learning(statuses, 2) == 0
-    assert leak_while_learning((True, True, True, False), 3) > 0.05  # planted: first used after request 2
-
-
-def leak_while_learning(statuses, since):
-    """The first two requests are open, though everything is asked for: the chain is made of the transition 1 -> 2."""
-    clients = {mark: Marked(THREE, statuses, since, mark) for mark in ORDERS}
-
-    def draw(queries, path):
-        return clients["B" if path[:2] == (1, 2) else "A"].draw(queries, path)
-
-    joint = stream_law(THREE, statuses, draw)
-    worst = Fraction(0)
-    for t in range(2, len(statuses)):
-        hidden = {}
-        for (path, queries), p in joint.items():
-            secret = tuple(x if statuses[i] else None for i, x in enumerate(path[: t + 1]) if i > 1)
-            law = hidden.setdefault(queries[:t], {}).setdefault(secret, {})
-            law[queries[t]] = law.get(queries[t], Fraction(0)) + p
-        worst = max(worst, *(widest(map(normalise, laws.values())) for laws in hidden.values()))
-    return worst
+@pytest.mark.parametrize("name", RULES)
+def test_transitions_between_queries_of_one_source_tell_nothing_and_others_do(name):
+    world = Changes(Chain(np.array([[1, 3, 2], [2, 1, 3], [4, 1, 1]]) / 6))
+    world.rule, world.is_public = RULES[name], "planted" not in name
+    worst = max(seen.apart for seen in world.streams(STATUSES))
+    assert worst < 1e-12 if world.is_public else worst > 0.05
 
 
 # The fuse
@@ -163,23 +89,31 @@ def test_a_bet_against_a_fitted_row_gains_nothing_from_any_row_that_its_counts_l
 
 
 def learned(P, rng):
-    """The habits that a reader of the chain P is given, and the last request."""
+    """The habits that a reader of the chain P is given."""
     n, x = len(P), 0
     habits = Habits(Chain(np.full((n, n), 1 / n)), "learning")
     while habits.stage == "learning":
-        habits = habits.after_learning(x, private=False)
-        x = int(rng.choice(n, p=P[x]))
+        before, x = x, int(rng.choice(n, p=P[x]))
+        habits = habits.after_learning(before, x, private=False)
     assert habits.stage == "complete"
     return replace(habits, stage="known")
 
 
+def after(habits, requests):
+    """The habits after each of these requests, which all are known."""
+    for pair in pairwise(requests):
+        habits = habits.after_query(pair[0], pair[1:])
+        yield habits
+
+
 def blows_at(habits, P, requests, rng):
-    x = 0
-    for number in range(1, requests + 1):
-        before, habits = habits, habits.after_query((x,), private=False)
-        if habits.stage == "all" or (before.chain.weight is None and habits.chain.weight is not None):
+    path, before = [0], habits
+    for _ in range(requests):
+        path.append(int(rng.choice(len(P), p=P[path[-1]])))
+    for number, found in enumerate(after(habits, path), 1):
+        if found.stage == "all" or (before.chain.weight is None and found.chain.weight is not None):
             return number  # or the stated chain gives way to one of the counts
-        x = int(rng.choice(len(P), p=P[x]))
+        before = found
     return None
 
 
@@ -202,21 +136,18 @@ def test_the_fuse_is_as_sharp_after_a_thousand_honest_requests(kind):
     rng, n = np.random.default_rng(4), 10
     P = rng.dirichlet(np.ones(n), n)
     habits = Habits(Chain(P), "known") if kind == "exact" else learned(P, rng)
-    for x in Chain(P).simulate(1000, rng).tolist():
-        habits = habits.after_query((x,), private=False)
+    *_, habits = after(habits, Chain(P).simulate(1000, rng).tolist())
     assert habits.bits < 0.01
     assert blows_at(habits, np.roll(np.eye(n), 1, axis=1), 30, rng) is not None
 
 
 def test_a_stated_chain_is_left_for_the_counts_only_if_they_are_enough():
-    for first, stage in ((1, "all"), (requests_needed(4), "known")):
-        habits = Habits(Chain(np.full((4, 4), 0.25)), "known")
-        for x in np.random.default_rng(1).integers(4, size=first).tolist():
-            habits = habits.after_query((x,), private=False)
-        while habits.chain.weight is None and habits.stage == "known":
-            before, habits = habits, habits.after_query(((habits.run[-1] + 1) % 4,), private=False)
-        assert habits.stage == stage
-        assert before.bits > 0.1
+    for first, stage in ((2, "all"), (requests_needed(4) + 1, "known")):
+        honest = np.random.default_rng(1).integers(4, size=first).tolist()
+        found = list(after(replace(EVEN, stage="known"), [*honest, *(x % 4 for x in range(60))]))
+        end = next(i for i, each in enumerate(found) if each.stage == "all" or each.chain.weight is not None)
+        assert found[end].stage == stage
+        assert found[end - 1].bits > 0.1
 
 
 def test_a_row_that_rests_on_next_to_nothing_may_be_anything():
@@ -247,64 +178,49 @@ def test_honest_readers_of_a_fitted_chain_do_not_blow(tmp_path):
 
 
 def test_learning_ends_with_a_chain_or_with_a_private_request():
-    habits = Habits(Chain(np.full((4, 4), 0.25)), "learning")
-    assert habits.after_learning(0, private=True).stage == "all"
-    for number in range(requests_needed(4) + 1):
+    habits = EVEN
+    assert habits.after_learning(None, 0, private=True).stage == "all"
+    assert habits.after_learning(None, 0, private=False) is habits
+    for number in range(requests_needed(4)):
         assert habits.stage == "learning", number
-        habits = habits.after_learning(number % 4, private=False)
+        habits = habits.after_learning(number % 4, (number + 1) % 4, private=False)
     assert habits.stage == "complete"
+    assert habits.after_learning(0, 1, private=False) is habits
     assert habits.chain.P[0, 1] > 0.9  # ten times 0 -> 1, and half a transition that knows nothing
     assert habits.chain.P.min() > 0
     assert habits.chain.weight.tolist() == [10.5, 10.5, 10.5, 10.5]
 
 
 def test_rows_that_are_alike_are_pulled_together_and_rows_that_are_not_are_left_apart():
-    even, apart = np.full((4, 4), 5), 20 * np.eye(4, dtype=np.int64)
-    for counts, pull in ((even, 20.0), (apart, 0.5)):
-        assert (Habits(Chain(np.full((4, 4), 0.25)), "learning", counts).fit().chain.weight == 20 + pull).all()
+    for counts, pull in ((np.full((4, 4), 5), 20.0), (20 * np.eye(4, dtype=np.int64), 0.5)):
+        assert (replace(EVEN, counts=counts).fit().chain.weight == 20 + pull).all()
 
 
-def test_the_chain_is_fitted_again_after_enough_transitions_between_single_queries():
+def test_the_chain_is_fitted_again_after_enough_transitions_and_bets_go_on():
     rng, P = np.random.default_rng(5), np.array([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.7, 0.2, 0.1]])
-    first = habits = learned(P, rng)
-    x, changes = 0, []
-    for step in range(400):
-        habits = habits.after_query((x,), private=False)
-        if habits.chain != first.chain:
-            changes.append(step)
-            first = habits
-        x = int(rng.choice(3, p=P[x]))
-    assert changes[0] == requests_needed(3)
+    found = list(after(learned(P, rng), Chain(P).simulate(400, rng).tolist()))
+    changes = [i for i, (one, other) in enumerate(pairwise(found), 1) if other.chain != one.chain]
+    assert changes[0] == requests_needed(3) - 1
     assert len(changes) == 399 // requests_needed(3)
-    assert np.abs(habits.chain.P - P).max() < 0.12
-    assert habits.chain.weight.sum() > 380
+    assert np.abs(found[-1].chain.P - P).max() < 0.12
+    assert found[-1].chain.weight.sum() > 380
+    assert [each.bets for each in found] == list(range(1, 400))
+    assert found[-1].transitions.sum() < 30
 
 
-def test_bets_are_counted_across_a_new_chain_as_their_capital_is():
-    rng = np.random.default_rng(8)
-    habits = learned(np.full((3, 3), 1 / 3), rng)
-    for step in range(100):
-        habits = habits.after_query((int(rng.integers(3)),), private=False)
-        assert habits.bets == step
-    assert habits.transitions.sum() < 99
+def counted(chain, queries, sensitive=()):
+    """The transitions (state, source) that are counted, and how many bets there are, after OFF queries or ON (None)."""
+    public = PublicState(Habits(chain, "known"), sensitive, (tuple(range(chain.n)),) * chain.depth)
+    for query in queries:
+        public = public.after_everything(0, 0, True) if query is None else public.after(query)
+    return [(chain.states[z], x) for z, x in np.argwhere(public.habits.transitions).tolist()], public.habits.bets
 
 
-def test_nothing_is_counted_from_sets_or_into_private_requests():
-    habits = learned(np.full((4, 4), 0.25), np.random.default_rng(6))
-    for query, private in [((0,), False), ((1, 2), False), ((3,), False), ((0, 1, 2, 3), True), ((2,), False)]:
-        habits = habits.after_query(query, private)
-    assert habits.transitions.sum() == 0
-    assert habits.after_query((1,), False).transitions[2, 1] == 1
-
-
-def test_with_memory_transitions_are_counted_by_state_and_only_where_singles_tell_it():
-    states = [(0,), (1,), (0, 1), (1, 0)]
-    tree = Chain(np.full((4, 2), 0.5), weight=[9] * 4, states=states)
-    habits, counted = Habits(tree, "known"), []
-    for query in [(0,), (1,), (1,), (0, 1), (1,), (1,), (0,), (0,)]:
-        habits = habits.after_query(query, private=len(query) > 1)
-        counted = [(states[z], x) for z, x in np.argwhere(habits.transitions)]
+def test_transitions_are_counted_only_where_queries_tell_them():
+    assert counted(EVEN.chain, [(0,), (1, 2), (3,), None, (2,)]) == ([], 0)
+    assert counted(EVEN.chain, [(0,), (1, 2), (3,), None, (2,), (1,), (1,)]) == ([((1,), 1), ((2,), 1)], 2)
+    assert counted(EVEN.chain, [(2,), (1,), (1,)], (3,)) == ([], 0)  # (which no client sends: 3 is in every query)
+    tree = Chain(np.full((4, 2), 0.5), weight=[9] * 4, states=[(0,), (1,), (0, 1), (1, 0)])
+    found, bets = counted(tree, [(0,), (1,), (1,), (0, 1), (1,), (1,), (0,), (0,)])
     # 0 and 1 alone may come after anything; 0, 1 may not: that is its own state.
-    assert sorted(counted) == [((0, 1), 1), ((1,), 0), ((1, 0), 0)]
-    assert habits.bets == 3
-    assert habits.run == (0, 0)
+    assert (sorted(found), bets) == ([((0, 1), 1), ((1,), 0), ((1, 0), 0)], 3)

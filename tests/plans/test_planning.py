@@ -135,9 +135,9 @@ def test_an_encoder_refuses_what_its_rounding_does_not_cover(monkeypatch, lag):
     assert made.rounding < 2**-45
     mixing = 0.0 if lag == 1 else made.posterior.relative_error + made.chain.posterior(lag).relative_error
     most = (4 * 5 + 1) / made.denominator + mixing  # a unit more than is stated: `off_by` rounds up by one
-    monkeypatch.setattr("onoff.schemes.encoder.Encoders.off_by", lambda *_: most)
+    monkeypatch.setattr("onoff.schemes.encoder.Encoder.off_by", lambda *_: most)
     made.encoder(1, 2, lag)
-    monkeypatch.setattr("onoff.schemes.encoder.Encoders.off_by", lambda *_: most * (1 + 1e-9))
+    monkeypatch.setattr("onoff.schemes.encoder.Encoder.off_by", lambda *_: most * (1 + 1e-9))
     made.encoder(1, 2, lag)  # the newest encoder is remembered, and was checked
     with pytest.raises(PlanError, match=f"not realisable at lag {lag}"):
         made.encoder(2, 2, lag)

@@ -14,8 +14,8 @@ from scipy.stats import chi2_contingency, chisquare, kstest
 
 from onoff import Chain
 from onoff.errors import ContextError, PlanError
-from onoff.plans.race import RacePlan, on_grid, race_plan
-from onoff.schemes import race as clocks
+from onoff.plans.race import RacePlan, race_plan
+from onoff.schemes import clocks
 from onoff.schemes.race import SLACK, Race
 from onoff.testing import chains
 from oracles import ExactPosterior
@@ -43,7 +43,7 @@ def test_digits_of_a_clock_are_those_of_an_exponential():
 
 
 def test_clocks_are_exponential():
-    values = np.array(clocks.exponentials(20_000, random.Random(5).randrange), dtype=float) / 2.0**clocks.FINE
+    values = np.array(clocks._exponentials(20_000, random.Random(5).randrange), dtype=float) / 2.0**clocks.FINE
     assert kstest(values, "expon").pvalue > FALSE_ALARM
     assert kstest(values * 1.05, "expon").pvalue < FALSE_ALARM  # and the test rejects a planted error of 5 %
     # The eight digits from 1 to 1/128: their joint law.
@@ -73,7 +73,7 @@ def test_pruning_changes_nothing(n, concentration, lag):
     randbelow = random.Random(11).randrange
     sizes = set()
     for _ in range(25):
-        times = on_grid(clocks.exponentials(n, randbelow))
+        times = clocks.fresh_clocks(n, randbelow)
         winners = race.winners(times)
         assert winners == everywhere(race, times)
         sizes.add(len(winners))
@@ -85,7 +85,7 @@ def test_pruning_changes_nothing(n, concentration, lag):
 def test_every_true_winner_is_found(chain, lag, seed):
     exact = ExactPosterior(chain, lag)
     race = Race(chain.P, chain.power(lag))
-    times = on_grid(clocks.exponentials(chain.n, random.Random(seed).randrange))
+    times = clocks.fresh_clocks(chain.n, random.Random(seed).randrange)
     found = race.winners(times)
     for row in exact.rows:
         if max(row) > 0 and race.faint == 0:
@@ -96,7 +96,7 @@ def test_every_true_winner_is_found(chain, lag, seed):
 def test_when_the_budget_is_spent_the_undecided_are_included(monkeypatch):
     chain = dirichlet(50, 0.2, 3)
     race = Race(chain.P, chain.power(1))
-    times = on_grid(clocks.exponentials(50, random.Random(2).randrange))
+    times = clocks.fresh_clocks(50, random.Random(2).randrange)
     exact = race.winners(times)
     monkeypatch.setattr("onoff.schemes.race.BUDGET", -1)
     assert set(exact) < set(race.winners(times))
@@ -113,9 +113,7 @@ def laws_by_context(plan, lag, per_context, seed, draw):
     for (last, following), row in zip(posterior.contexts.tolist(), posterior.rows, strict=True):
         requests = rng.choice(plan.n, size=per_context, p=row)
         lines.append(Counter(draw(int(x), last, following, randbelow) for x in requests))
-    free = Counter(
-        tuple(plan._race.winners(on_grid(clocks.exponentials(plan.n, randbelow)))) for _ in range(4 * per_context)
-    )
+    free = Counter(tuple(plan._race.winners(clocks.fresh_clocks(plan.n, randbelow))) for _ in range(4 * per_context))
     lines.append(free)
     total = sum(lines, Counter())
     common = [query for query, count in total.items() if count >= 5 * len(lines)]
@@ -138,9 +136,9 @@ def test_the_test_of_equal_laws_rejects_a_clock_that_forgets_the_others():
     posterior = plan.chain.posterior(1)
 
     def draw(request, last, following, randbelow):
-        fine = clocks.exponentials(4, randbelow)
+        fine = clocks._exponentials(4, randbelow)
         fine[request] = int(fine[request] * posterior.row(last, following)[request])
-        return tuple(sorted({request, *plan._race.winners(on_grid(fine))}))
+        return tuple(sorted({request, *plan._race.winners(clocks._on_grid(fine))}))
 
     assert chi2_contingency(laws_by_context(plan, 1, 300, 9, draw)).pvalue < FALSE_ALARM
 
@@ -181,7 +179,7 @@ RARE = Chain([[0.5, 0.5, 1e-130, 0], [0.5, 0.5, 1e-130, 0], [0, 0, 0, 1], [0.5, 
 def test_a_source_that_is_hardly_ever_reached_does_not_push_the_others_out(chain, lag):
     plan = race_plan(chain, lag, draws=20, randbelow=random.Random(1).randrange)
     assert plan.rounding < 2**-40
-    times = on_grid(clocks.exponentials(chain.n, random.Random(2).randrange))
+    times = clocks.fresh_clocks(chain.n, random.Random(2).randrange)
     assert plan._race.winners(times) == everywhere(plan._race, times)
     assert plan._race.winners(times)
     row = chain.posterior(lag).row(0, 0)
@@ -202,7 +200,7 @@ def test_the_request_is_in_the_query_even_if_it_is_not_among_the_winners(monkeyp
 def test_the_slack_takes_in_what_rounding_could_exclude():
     chain = dirichlet(20, 1.0, 4)
     race = Race(chain.P, chain.power(1))
-    times = on_grid(clocks.exponentials(20, random.Random(8).randrange))
+    times = clocks.fresh_clocks(20, random.Random(8).randrange)
     winners = set(race.winners(times))
     for y in range(20):
         for factor in (1 - 2.0**-21, 1 + 2.0**-21):  # more than any rounding of a score

@@ -1,20 +1,9 @@
-"""Whole streams in fractions, for both promises, and the least cost of any scheme. Nothing here uses the package.
+"""Whole streams in fractions, and the least cost of any scheme. Nothing here uses the package.
 
 Sources are numbers from 0, a query is a frozenset of them, a chain is a list of rows of fractions, statuses are True
-where privacy is ON (always at step 0), and `sensitive` is a frozenset of sources. Statuses may also be a function of
-the queries so far.
-
-Habits with memory are a chain of their states, with the moves between these: `machine` makes it. Then paths have states
-in the place of requests, and so have `sensitive` and what is hidden: all of it is about whole states.
-
-A *client* of the promise `past` is a function `draw(queries, path) -> {query: probability}`: the law of the query at
-step t = len(queries), given the queries before it and the requests X_0..X_t = path. `stream_law` gives the law of
-everything, and other functions read from it
-
-- `exact_filter`: the row of every context after every past, by conditioning and nothing else;
-- `largest_distance`: 0 exactly if the promise holds, else by how much two private pasts differ in total variation;
-- `largest_information`: the same in bits, I(G_t; Q_t | Q_0..Q_{t-1}), the largest over t;
-- `told_before`: the bits that queries before a private request tell about it, which nobody promises to be 0.
+where privacy is ON (always at step 0). A client is a function `draw(queries, path) -> {query: probability}`: the law of
+the query at step t = len(queries), given the queries before it and the requests X_0..X_t = path. `stream_law` gives the
+law of everything.
 
 A scheme of the promise `both` is a law and encoders for the rows of `posterior`; `stream_program` is the linear program
 over all schemes.
@@ -54,22 +43,6 @@ def random_tree(n, depth, seed, full=False, zeros=True):
         rows[state] = [rng.choice([0, 0, 1, 2, 5] if zeros else [1, 2, 5, 9]) for _ in range(n)]
         rows[state][rng.randrange(n)] += 1
     return rows
-
-
-def machine(rows, n):
-    """The moves of a tree {state: weights of the next request}, the request that led to each state, and the steps."""
-    states = sorted(rows, key=lambda state: (len(state), state))
-
-    def after(state, x):
-        history = (*state, x)
-        return next(states.index(history[i:]) for i in range(len(history)) if history[i:] in rows)
-
-    step = [[after(state, x) for x in range(n)] for state in states]
-    moves = [[Fraction(0)] * len(states) for _ in states]
-    for z, row in enumerate(chain_of(rows[state] for state in states)):
-        for x, p in enumerate(row):
-            moves[z][step[z][x]] += p
-    return moves, [state[-1] for state in states], step
 
 
 def times(A, B):
@@ -227,70 +200,15 @@ def stream_law(P, steps, draw, start=None, move=None):
     raise AssertionError("a stream has at least one step")
 
 
-def is_on(statuses, queries):
-    """Whether the step after these queries is ON."""
-    return statuses(queries) if callable(statuses) else statuses[len(queries)]
-
-
-def resolved(statuses, queries):
-    """The statuses of these steps and the next one."""
-    return tuple(is_on(statuses, queries[:t]) for t in range(len(queries) + 1)) if callable(statuses) else statuses
-
-
 def hidden(path, statuses, sensitive, t):
     """G_t: the requests up to t that were made ON or are sensitive, and None for the others."""
     return tuple(x if statuses[i] or x in sensitive else None for i, x in enumerate(path[: t + 1]))
-
-
-def context(path, statuses, sensitive, t):
-    """The last thing hidden before step t: (source, step)."""
-    return max((i, x) for i, x in enumerate(path[:t]) if statuses[i] or x in sensitive)[::-1]
-
-
-def exact_filter(joint, statuses, sensitive, t, everything=False):
-    """{Q_0..Q_{t-1}: {context: row}} with the row P(X_t = x | context, queries), a dictionary without zeros.
-
-    With `everything` the context is the whole of G_{t-1}: by the Markov property its row is that of the last of it.
-    """
-    found = {}
-    for (path, queries), p in joint.items():
-        seen = resolved(statuses, queries[: t - 1])
-        known = hidden(path, seen, sensitive, t - 1) if everything else context(path, seen, sensitive, t)
-        row = found.setdefault(queries[:t], {}).setdefault(known, {})
-        row[path[t]] = row.get(path[t], Fraction(0)) + p
-    return {past: {c: normalise(row) for c, row in rows.items()} for past, rows in found.items()}
-
-
-def query_laws(joint, statuses, sensitive, t):
-    """{Q_0..Q_{t-1}: {G_t: (mass, law of Q_t)}}."""
-    found = {}
-    for (path, queries), p in joint.items():
-        seen = resolved(statuses, queries[:t])
-        law = found.setdefault(queries[:t], {}).setdefault(hidden(path, seen, sensitive, t), {})
-        law[queries[t]] = law.get(queries[t], Fraction(0)) + p
-    return {past: {g: (sum(law.values()), normalise(law)) for g, law in laws.items()} for past, laws in found.items()}
-
-
-def largest_distance(joint, statuses, sensitive):
-    """The largest total variation between the laws of a query given the same past and two values of what is hidden."""
-    steps = (query_laws(joint, statuses, sensitive, t) for t in range(length(joint)))
-    return max(widest(law for _, law in laws.values()) for pasts in steps for laws in pasts.values())
-
-
-def length(joint):
-    """The number of steps."""
-    return len(next(iter(joint))[0])
 
 
 def widest(laws):
     """The largest total variation between two of the laws."""
     different = {frozenset(law.items()): law for law in laws}.values()
     return max(distance(one, other) for one in different for other in different)
-
-
-def largest_information(joint, statuses, sensitive):
-    """max_t I(G_t; Q_t | Q_0..Q_{t-1}) in bits: exactly 0.0 if every logarithm is of 1."""
-    return max(conditional_information(query_laws(joint, statuses, sensitive, t)) for t in range(length(joint)))
 
 
 def conditional_information(pasts):
@@ -307,15 +225,6 @@ def conditional_information(pasts):
     return bits
 
 
-def told_before(joint, t):
-    """I(X_t; Q_0..Q_{t-1}) in bits."""
-    laws = {}
-    for (path, queries), p in joint.items():
-        law = laws.setdefault(path[t], {})
-        law[queries[:t]] = law.get(queries[:t], Fraction(0)) + p
-    return conditional_information({(): {x: (sum(law.values()), normalise(law)) for x, law in laws.items()}})
-
-
 def distance(one, other):
     """Total variation of two laws."""
     return sum(abs(one.get(key, Fraction(0)) - other.get(key, Fraction(0))) for key in {**one, **other}) / 2
@@ -324,85 +233,6 @@ def distance(one, other):
 def normalise(law):
     total = sum(law.values())
     return {key: p / total for key, p in law.items()}
-
-
-class Reference:
-    """The scheme of docs/explanation/theory.md in fractions.
-
-    `encode(rows)` chooses law and encoders of an OFF step. It takes {context: {source: probability}}
-    over the sources that are not sensitive, and returns the public law {R: mass} and the encoders
-    {context: {source: {R: probability}}}. `merge(t, rows)` may replace rows before step t. If P is about states, `last`
-    has the request that led to each, and `sensitive` those that a sensitive request led to.
-    """
-
-    def __init__(self, P, statuses, sensitive, encode, merge=None, last=None):
-        self.P, self.statuses, self.sensitive = P, statuses, sensitive
-        self.encode, self.merge = encode, merge or (lambda t, rows: rows)
-        self.last = last or range(len(P))
-        self.always = frozenset(self.last[s] for s in sensitive)
-        self._rows, self._steps = {}, {}
-
-    def draw(self, queries, path):
-        if is_on(self.statuses, queries):
-            return {frozenset(self.last): Fraction(1)}
-        law, encoders = self.step(queries)
-        chosen = law if path[-1] in self.sensitive else encoders[self.context(queries, path)][self.last[path[-1]]]
-        return {R | self.always: p for R, p in chosen.items()}
-
-    def context(self, queries, path):
-        """The last thing that is hidden before the step after these queries."""
-        t = len(queries)
-        return context(path, resolved(self.statuses, queries[: t - 1]), self.sensitive, t)
-
-    def rows(self, queries):
-        """{context: {state: probability}}: what public things tell about the request of step len(queries) > 0."""
-        if queries not in self._rows:
-            self._rows[queries] = self.merge(len(queries), self.filtered(queries))
-        return self._rows[queries]
-
-    def filtered(self, queries):
-        """The rows before any merge at this step."""
-        t = len(queries) - 1
-        if is_on(self.statuses, queries[:t]):
-            return {(i, t): self._follow({i: Fraction(1)}) for i in range(len(self.P))}
-        rows, (_, encoders) = self.rows(queries[:t]), self.step(queries[:t])
-        R = queries[t] - self.always
-        moved = {}
-        for c, row in rows.items():
-            joint = {
-                y: p * encoders[c][self.last[y]].get(R, Fraction(0))
-                for y, p in row.items() if y not in self.sensitive
-            }  # fmt: skip
-            joint = {y: p for y, p in joint.items() if p}
-            if joint:
-                moved[c] = self._follow(normalise(joint))
-        joining = {s for row in rows.values() for s in row if s in self.sensitive}
-        return {**moved, **{(s, t): self._follow({s: Fraction(1)}) for s in joining}}
-
-    def open_rows(self, queries):
-        """The rows of sources, given that the request is not sensitive, where that can be."""
-        found = {}
-        for c, row in self.rows(queries).items():
-            for y, p in row.items():
-                if y not in self.sensitive:
-                    sources = found.setdefault(c, {})
-                    sources[self.last[y]] = sources.get(self.last[y], Fraction(0)) + p
-        return {c: normalise(row) for c, row in found.items()}
-
-    def step(self, queries):
-        """The public law and the encoders of the step after these queries."""
-        if queries not in self._steps:
-            rows = self.open_rows(queries)
-            self._steps[queries] = self.encode(rows) if rows else ({frozenset(): Fraction(1)}, {})
-        return self._steps[queries]
-
-    def _follow(self, row):
-        after = {}
-        for x, p in row.items():
-            for y, q in enumerate(self.P[x]):
-                if q:
-                    after[y] = after.get(y, Fraction(0)) + p * q
-        return after
 
 
 def by_quantiles(rows, order=None):

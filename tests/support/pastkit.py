@@ -1,74 +1,37 @@
-"""Whole past streams, enumerated as the client's own code draws them: what every query tells of what is hidden.
+"""Streams of the promise `past` as the client's own state machine makes them, in fractions.
 
-Numbers are decimals of 70 digits, made from the integers that queries are drawn with and the floats of the chain, digit
-for digit. Beside the effects of interest, down to 2^-60, their own errors are nothing; fractions would be as good and
-thirty times slower.
+The strong promise: the law of a query, given all requests before it and its own one if that is sensitive, depends on
+the queries before it alone. Here it is taken literally. Every past of queries is paired with every history of requests
+that may have led to it, and the law of the next query is worked out for each, from the numbers that the client would
+draw and the exact rows of its chain.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from decimal import Context, Decimal, setcontext
-from functools import cache, lru_cache
-from itertools import accumulate
+import json
+from bisect import bisect_left
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from types import SimpleNamespace
 from unittest.mock import patch
 
-from exactstreams import distance, normalise, random_tree
+from exactstreams import distance, random_tree, widest
 from onoff import Chain
 from onoff.client.protocol import State, begin_past, finish
-from onoff.past import Habits, PastState, PublicState
+from onoff.errors import OnoffError
+from onoff.past import Habits, PublicState, StepLaw
+from onoff.past.step import prepare
 
-setcontext(Context(prec=70))
+ON, OFF, LOST = True, False, None  # LOST: the journal is gone, a new one asks the same server, and privacy is OFF
+prepared, entries = cache(prepare), cache(StepLaw.entries)
 
 
+@cache
 def exactly(weights):
-    """Floats as decimals that sum to 1."""
-    total = sum(map(Decimal, weights))
-    return [Decimal(weight) / total for weight in weights]
-
-
-@lru_cache(maxsize=100_000)
-def drawn(step, request, context):
-    """The law of the query for a request in a context: {query: probability}, with the integers that are drawn from."""
-    units = units_of(step, request, context)
-    total = sum(units)
-    return {step.sets[i]: Decimal(mass) / total for i, mass in enumerate(units) if mass}
-
-
-@lru_cache(maxsize=100_000)
-def units_of(step, request, context):
-    hidden = request in step.state.sensitive
-    return list(step.masses) if hidden else step.encoder(context).toarray()[request].tolist()
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One query after one past: `laws` maps each value of what is hidden to (its probability, the law of the query)."""
-
-    past: tuple
-    probability: Decimal
-    rounding: float  # of this step
-    stated: dict
-    laws: dict
-
-    @property
-    def distance(self):
-        """The largest total variation, over what is hidden, between the law of the query and the stated one."""
-        return max(distance(law, self.stated) for _, law in self.laws.values())
-
-    @property
-    def bits(self):
-        """Its part of I(G_t; Q_t | Q_0..Q_{t-1})."""
-        mean = {}
-        for p, law in self.laws.values():
-            for query, chance in law.items():
-                mean[query] = mean.get(query, 0) + p * chance / self.probability
-        return math.fsum(
-            float(p * chance) * math.log1p(chance / mean[query] - 1) / math.log(2)
-            for p, law in self.laws.values()
-            for query, chance in law.items()
-        )
+    """Floats as fractions that sum to 1."""
+    total = sum(map(Fraction, weights))
+    return [Fraction(weight) / total for weight in weights]
 
 
 def habits(n, depth, seed, full=False, zeros=True):
@@ -77,113 +40,146 @@ def habits(n, depth, seed, full=False, zeros=True):
     return Chain([[weight / sum(row) for weight in row] for row in rows.values()], states=rows)
 
 
-class World:
-    """All streams that the client's state machine can make, with their probabilities.
+@cache
+def drawn(step, request, state):
+    """The law of a draw: {query: (its probability, a number that draws it)}. The query None is an error."""
+    bounds, law, low = set(), {}, 0
 
-    What is hidden are the states that requests really lead to, given all that was asked before the journal. Requests
-    follow the chain that the client uses, but those made ON the rows of `private`, if there are any. `stages` has the
-    stage and the chain of the habits wherever a stream came to.
+    def query(number):
+        return step.draw(request, state, lambda bound: bounds.add(bound) or number)
+
+    with patch.object(StepLaw, "entries", entries):
+        try:
+            query(0)
+        except OnoffError:
+            return {None: (Fraction(1), None)}
+        [total] = bounds
+        while low < total:
+            found = query(low)
+            high = low + 1 + bisect_left(range(low + 1, total), True, key=lambda number: query(number) != found)
+            assert found not in law
+            law[found], low = (Fraction(high - low, total), high - 1), high
+    return law
+
+
+def mixture(parts):
+    """The law of a query for a request that has some law: `parts` are (probability, what is drawn for the request)."""
+    parts, law = list(parts), {}
+    total = sum(p for p, _ in parts)
+    for p, drawn in parts:
+        for query, (chance, _) in drawn.items():
+            law[query] = law.get(query, 0) + p * chance / total
+    return law
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The next query after one past: `laws` has its law for each history, with the request if that is sensitive."""
+
+    past: tuple
+    step: StepLaw
+    laws: dict
+
+    @property
+    def off(self):
+        """The largest total variation from the stated law."""
+        masses = zip(self.step.sets, self.step.masses, strict=True)
+        stated = {query: Fraction(mass, self.step.denominator) for query, mass in masses}
+        return max(distance(law, stated) for law in self.laws.values())
+
+    @property
+    def apart(self):
+        """The largest total variation between two of the laws."""
+        return widest(self.laws.values())
+
+
+class World:
+    """All streams of a client and its reader, from a new journal on. Subclasses make mistakes.
+
+    Open requests follow the chain that the client uses. Requests that are made ON, or are sensitive, or are asked for
+    with everything while full sets are owed may be any: no law is assumed. `chains` are used in turn, by the size of
+    the last query. Before every step the client is started again: only what a journal keeps is left.
     """
 
-    def __init__(self, chain, sensitive=(), private=None, begin=begin_past):
-        self.public, self.begin = PublicState(Habits(chain, "known"), tuple(sensitive)), begin
-        self.private = private and [exactly(row) for row in private]
-        self.stages = set()
-        self._rows = cache(lambda chain: [exactly(row) for row in chain.P.tolist()])
-        # What moves on is a function of state, step and query: in an enumeration once is enough.
-        start, full_set = cache(PastState.start), PastState.after_full_set
-        first, self._prepare = start(chain, tuple(sensitive)), cache(PastState.prepare)
+    def __init__(self, chain, sensitive=(), *others):
+        self.chains, self.state = (chain, *others), State(owed=chain.depth)
+        self.public = PublicState(Habits(chain, "known"), tuple(sensitive))
+        self.stages = set()  # stage and chain of the habits wherever a stream came to
 
-        @cache
-        def after_full_set(state):
-            found = full_set(state)
-            return first if found.same(first) else found
+    def begin(self, state, public, request, private, step, number, query):  # noqa: ARG002
+        """One step of the client, which draws this number."""
+        return begin_past(state, public, request, private, step, lambda _: number)
 
-        self._once = {"start": start, "advance": cache(PastState.advance), "after_full_set": after_full_set}
+    def step(self, past, public):  # noqa: ARG002
+        """What the client prepares after these queries."""
+        return prepared(public.state.candidates)
 
-    def settled(self):
-        """After a first step, ON: every state that it may have led to is as likely, and the client knows it."""
-        chain = self.public.habits.chain
-        rows = self._once["start"](chain, self.public.sensitive)
-        homes = [(z, home) for z, home in enumerate(rows.joined) if home >= 0]
-        readers = {
-            ((z,), z, State(1, reader=z, unsettled=0, context=home)): 1 / Decimal(len(homes)) for z, home in homes
-        }
-        return {(tuple(range(chain.n)),): (replace(self.public, rows=rows), readers)}
+    def drawn(self, past, history, step, request, reader):  # noqa: ARG002
+        """The law of the client's query."""
+        return drawn(step, request, reader)
 
-    def new(self):
-        """A new journal of a reader who has asked before, and whose state it does not know."""
-        chain = self.public.habits.chain
-        first, states = State(unsettled=chain.depth - 1), range(len(chain.P))
-        return {(): (self.public, {((), z, first): 1 / Decimal(len(states)) for z in states})}
+    def streams(self, statuses, now=None):
+        """Every drawn query after every past, as `Seen`.
 
-    def streams(self, statuses, now=None, draw=drawn):
-        """Every OFF query after every past of positive probability, as `Seen`; a mutant has another `draw`.
-
-        `now` is where streams begin: {queries: (public state, {(hidden, the reader's state, the client's):
-        probability})}, by default after a first step. `statuses` may be their number and a function of the queries.
+        Each status is one of ON, OFF and LOST, or a function of the queries before. `now` is where streams begin:
+        {queries: (public state, {requests: the client's state})}.
         """
-        now = now or self.settled()
-        steps, is_on = statuses if callable(statuses[-1]) else (len(statuses), lambda past: statuses[len(past)])
-        for t in range(len(next(iter(now))), steps):
-            found, after = [], {}
-            with patch.multiple(PastState, **self._once):
+        now = now or {(): (self.public, {(): self.state})}
+        with patch.object(StepLaw, "entries", entries):
+            for status in statuses:
+                after = {}
                 for past, there in now.items():
-                    found += self._step(past, *there, is_on(past), draw, after)
-            yield from ((t, seen) for seen in found)
-            now = after
-        self._note(public for public, _ in now.values())
+                    seen = self._step(past, *there, status(past) if callable(status) else status, after)
+                    if seen is not None:
+                        yield seen
+                now = after
+        self.stages |= {self._stage(public) for public, _ in now.values()}
 
-    def _step(self, past, public, readers, private, draw, after):
+    def _step(self, past, public, readers, status, after):
         """Put all that follows one past into `after`; what was seen, if it was drawn."""
-        chain, laws = public.habits.chain, {}
-        self._note([public])
-        step = None if public.asks_for_all(private) else self._prepare(public.rows)
-        secret = private or (step is None and public.habits.stage == "known")
-        rows = self.private if private and self.private else self._rows(chain)
-        nexts = [(*reader, x, p * q) for reader, p in readers.items() for x, q in enumerate(rows[reader[1]]) if q]
-        for hidden, z, state, x, p in nexts:
-            came = int(chain.step[z, x])
-            known = (*hidden, came if secret or x in public.sensitive else None)
-            for query, chance, randbelow in self._draws(chain, step, x, state, draw):
-                made = self.begin(state, public, x, private, step, randbelow)
-                assert made.pending.query == query
-                law = laws.setdefault(known, {})
-                law[query] = law.get(query, 0) + p * chance
-                new, to = after.setdefault((*past, query), (made.public, {}))
-                assert new is made.public or new.as_dict() == made.public.as_dict(), "what is public tells of a request"
-                key = known, came, finish(made.state)
-                to[key] = to.get(key, 0) + p * chance
-        return [] if step is None else [self._seen(past, readers, step, laws)]
+        if status is LOST:
+            public, readers = self.public, dict.fromkeys(readers, self.state)
+        chain = self.chains[len(past[-1]) % len(self.chains)] if past and self.chains[1:] else public.habits.chain
+        public = PublicState.from_dict(chain, json.loads(json.dumps(public.as_dict())))
+        self.stages.add(self._stage(public))
+        [owed] = {state.owed for state in readers.values()}
+        step = None if owed or public.asks_for_all(bool(status)) else self.step(past, public)
+        again = cache(lambda state: State.from_dict(json.loads(json.dumps(state.as_dict()))))
+        run = cache(lambda state, *drawn: self.begin(again(state), public, drawn[0], bool(status), step, *drawn[1:]))
+        everything = {tuple(range(chain.n)): (Fraction(1), None)}
+        laws = {}
+        for history, state in readers.items():
+            row = None if step is None else exactly(tuple(chain.P[chain.state_of(history)].tolist()))
+            opened = []
+            for x in range(chain.n):
+                hidden = x in public.sensitive
+                if step is not None and not hidden and not row[x]:
+                    continue
+                law = everything if step is None else self.drawn(past, history, step, x, state.reader)
+                for query, (_, number) in law.items():
+                    if query is not None:
+                        begun = run(state, x, number, query)
+                        assert begun.pending.query == query
+                        assert x in query
+                        new, to = after.setdefault((*past, query), (begun.public, {}))
+                        assert new is begun.public or new.as_dict() == begun.public.as_dict(), "public things tell"
+                        to[*history, x] = finish(begun.state)
+                if hidden:
+                    laws[history, x] = mixture([(1, law)])
+                else:
+                    opened.append((row and row[x], law))
+            if step is not None and opened:
+                laws[history, None] = mixture(opened)
+        return None if step is None else Seen(past, step, laws)
 
-    def _draws(self, chain, step, request, state, draw):
-        """(query, its probability, numbers that draw it) for every query that can be drawn."""
-        if step is None:
-            yield tuple(range(chain.n)), Decimal(1), None
-            return
-        ends = list(accumulate(map(int, units_of(step, request, state.context))))
-        for query, chance in draw(step, request, state.context).items():
-            last = ends[step.sets.index(query)] - 1
-            numbers = iter([last])  # a second number is an error
-            yield query, chance, lambda total, numbers=numbers: next(numbers) if total == ends[-1] else -1
-
-    def _seen(self, past, readers, step, laws):
-        shares = {known: (sum(law.values()), normalise(law)) for known, law in laws.items()}
-        stated = {query: Decimal(mass) / step.denominator for query, mass in zip(step.sets, step.masses, strict=True)}
-        return Seen(past, sum(readers.values()), step.rounding, stated, shares)
-
-    def _note(self, publics):
-        self.stages |= {(public.habits.stage, public.habits.chain.fingerprint) for public in publics}
+    def _stage(self, public):
+        return public.habits.stage, public.habits.chain.fingerprint
 
 
-def checked(world, patterns, start=World.settled):
-    """The largest information in bits; the largest distance after any past, as a multiple of what its step states."""
-    bits, excess = 0.0, 0.0
-    for statuses in patterns:
-        told = {}
-        for t, seen in world.streams(statuses, start(world)):
-            told[t] = told.get(t, 0.0) + seen.bits
-            rounding = seen.rounding or 1e-300
-            excess = max(excess, float(seen.distance) / rounding)
-        bits = max([bits, *told.values()])
-    return bits, excess
+class Planted(World):
+    """A client that asks for whatever `drawn` says."""
+
+    def begin(self, state, public, request, private, step, number, query):  # noqa: ARG002
+        if step is not None:
+            step = SimpleNamespace(candidates=public.state.candidates, draw=lambda *_: query, rounding=0.0)
+        return begin_past(state, public, request, private, step)
