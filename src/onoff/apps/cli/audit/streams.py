@@ -25,7 +25,7 @@ LEAKY = ("naive", "decoys")
 DEFAULT = ("everything", "paper", "optimal", *LEAKY)
 ABOUT = {
     "both": "bits that the queries up to t tell about requests made ON and after t",
-    "past": "bits that the query at t tells about requests before it, and about its own if hidden, given earlier queries",
+    "past": "bits that the query at t tells about earlier requests, and its own if hidden, given earlier queries",
 }
 
 
