@@ -128,7 +128,7 @@ class StepLaw(Drawn):
         return self._encoder.encode(row, row > 0).entries
 
     def prove(self) -> None:
-        """Raise `ArithmeticError` unless the law serves every row: nothing of its supply is left over."""
+        """Raise `ArithmeticError` unless the law serves every row: all supply of the row flows into its sets."""
         table = self.candidates.rows(self.candidates.live)
         if not all(self._encoder.takes(row) for row in table):
             raise ArithmeticError("the law of a step does not serve all states that may be the reader's")
