@@ -37,7 +37,7 @@ class RaceStep:
 
     @cached_property
     def lower_bound(self) -> float:
-        """What every law costs that serves the rows: the hidden sources, and the outer bound, rounded down."""
+        """What every law costs that serves the rows: the sensitive sources, and the outer bound, rounded down."""
         peaks = np.max([block.max(axis=0) for block in self._blocks()], axis=0)
         error = self.candidates.relative_error + gamma(len(peaks))
         return len(self.candidates.hidden) + fsum(peaks.tolist()) * (1 - error)
