@@ -306,7 +306,7 @@ def _deliver(message: Message | errors.SourceError, row: Step, client: Client, o
     kept = snapshot(client.path) if row.made_private else None  # `client` itself may never have been open
     if kept is not None and kept.public["habits"]["stage"] == "known":
         without = "no --next was given, and the query must hide the next request"
-        early = "the first requests of a journal, or after a gap or a failure, always are"
+        early = "the first requests of a journal, and those after a lost request or a failed source, always are"
         note(f"this request was made ON: {without if kept.promise == 'both' and row.next is None else early}")
     log_step(row, client.chain.names)
     if isinstance(message, errors.SourceError):
