@@ -163,7 +163,7 @@ class Past(Drawing):
         anew = gap and self._public.habits.stage == "known"
         begun = begin_past(self._journal.state, self._public, request, private, step, self._randbelow, anew, full)
         begun = self._journal.name_versions(begun)
-        cost, law = (float(self._chain.n), None) if ready is None else (ready.step.cost, ready.digest)
+        cost, law = (float(self._chain.n), None) if ready is None else (ready.cost, ready.digest)
         before = self._public.habits
         try:
             self._journal.begin(begun, cost, law, None if law is None else maker())
@@ -192,19 +192,23 @@ class Past(Drawing):
         """Take or make the law. With a record its line has the encoders of all states: one alone would tell which."""
         step = self._laws.step(candidates)
         if step.law is None:
-            return Prepared(step, None)
+            return Prepared(step, step.cost, None)
         digest = law_digest(step.law)
         if self._record is None or (candidates, digest) in self._recorded:
-            return Prepared(step, digest)
+            return Prepared(step, step.cost, digest)
         assert isinstance(step, StepLaw)
-        return Prepared(step, digest, law_line(self._journal.stream, step))
+        return Prepared(step, step.cost, digest, law_line(self._journal.stream, step))
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A step, the digest of its law, None for a race, and the law's line for the record, empty if none is needed."""
+    """A step, its expected cost, the digest of its law, None for a race, and the law's line for the record, if any.
+
+    What takes long for many sources is done here, not between a call and its query.
+    """
 
     step: StepLaw | RaceStep
+    cost: float
     digest: str | None
     line: bytes = b""
 
