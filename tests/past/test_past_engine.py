@@ -100,6 +100,12 @@ def test_a_law_is_the_same_to_the_bit_whoever_makes_it(state):
     assert PastState(chain, state.sensitive, state.queries).prepare().as_dict() == state.prepare().as_dict()
 
 
+def test_a_probability_below_the_normal_floats_is_one_like_others():
+    rows = [[1, 0, 0, 0], [0, 1 / 64, 0, 63 / 64], [1e-3, 1 - 1e-3, 1e-312, 0], [0, 0, 0, 1]]
+    step = prepare(Candidates(Chain(rows), (0,), (1, 2, 3)))
+    assert step.draw(2, 2) == (0, 1, 2, 3)
+
+
 def test_the_kind_of_a_law_follows_from_the_numbers_of_sources_and_rows():
     kinds = {}
     for n, rows in product((MANY, MANY + 1), (2, SEVERAL + 1)):
