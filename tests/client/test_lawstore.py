@@ -123,6 +123,14 @@ def test_what_others_have_put_there_stops_no_request_and_stays_no_longer(tmp_pat
     assert makings == [WANTED]  # it was kept
 
 
+def test_without_a_key_nothing_is_kept(tmp_path, makings, monkeypatch):
+    """Nobody could read it, and every process would add the same laws."""
+    monkeypatch.setattr(lawstore, "seal", lambda _: "")
+    assert law(tmp_path / "journal") == law(tmp_path / "journal")
+    assert makings == [WANTED] * 2
+    assert not laws_beside(tmp_path / "journal").exists()
+
+
 def test_a_file_that_is_too_large_begins_anew(tmp_path, makings, monkeypatch):
     path = tmp_path / "journal"
     law(path)

@@ -98,8 +98,9 @@ class LawStore:
             "mass": b64encode(law.mass.astype("<i8").tobytes()).decode(),
             "certificate": asdict(step.certificate),
         }
-        line = json.dumps({**data, "seal": seal(data)}).encode() + b"\n"
-        if len(line) > LARGEST:
+        data["seal"] = seal(data)
+        line = json.dumps(data).encode() + b"\n"
+        if not data["seal"] or len(line) > LARGEST:
             return
         with suppress(OSError):
             descriptor = os.open(self._file, APPENDING, 0o600)
