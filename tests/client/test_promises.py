@@ -32,7 +32,7 @@ from onoff.errors import (
     SessionError,
     Unavailable,
 )
-from onoff.past import PastState
+from onoff.past import PastState, RaceStep, StepLaw, step
 from onoff.schemes.law import Law
 from oracles import random_chain
 
@@ -402,3 +402,14 @@ def test_a_preparation_that_failed_is_tried_again():
 
     assert asyncio.run(twice()) == ["these"]
     assert tries == ["these"] * 2
+
+
+@pytest.mark.parametrize(("kind", "most"), [(StepLaw, 100), (RaceStep, 0)])
+def test_nothing_that_many_sources_make_long_is_left_for_between_call_and_query(own, monkeypatch, kind, most):
+    """The cost of a law takes 20 ms for some thousands of sources."""
+    monkeypatch.setattr(step, "is_race", lambda n, rows: most < rows)
+    counting = set()
+    monkeypatch.setattr(kind, "cost", property(lambda _: counting.add(threading.current_thread()) or 2.0))
+    read(own, zip(READ, STATUSES, strict=True))
+    assert counting
+    assert threading.main_thread() not in counting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onoff import Chain
+from onoff.audit import rows as audited
 from onoff.errors import ChainError, ContextError, PlanError
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import RowTable
 from onoff.past import Candidates, PastState, RaceStep, laws
-from onoff.past.step import MANY, SEVERAL, prepare
+from onoff.past.step import MANY, SEVERAL, is_race, prepare
 from onoff.schemes.law import DENOMINATOR
 from onoff.schemes.peel import peel
 from onoff.testing import chains, trees
@@ -98,6 +100,12 @@ def test_a_law_is_the_same_to_the_bit_whoever_makes_it(state):
     assert PastState(chain, state.sensitive, state.queries).prepare().as_dict() == state.prepare().as_dict()
 
 
+def test_a_probability_below_the_normal_floats_is_one_like_others():
+    rows = [[1, 0, 0, 0], [0, 1 / 64, 0, 63 / 64], [1e-3, 1 - 1e-3, 1e-312, 0], [0, 0, 0, 1]]
+    step = prepare(Candidates(Chain(rows), (0,), (1, 2, 3)))
+    assert step.draw(2, 2) == (0, 1, 2, 3)
+
+
 def test_the_kind_of_a_law_follows_from_the_numbers_of_sources_and_rows():
     kinds = {}
     for n, rows in product((MANY, MANY + 1), (2, SEVERAL + 1)):
@@ -111,6 +119,14 @@ def test_the_kind_of_a_law_follows_from_the_numbers_of_sources_and_rows():
         (1, False): (False, False),
         (1, True): (True, True),
     }
+
+
+def test_many_rows_of_very_many_sources_are_left_to_a_race_by_client_and_referee():
+    """A draw from a table must take less than a delay: for 2,000 sources and 40 rows it took 60 ms."""
+    most = {3: 3, MANY: MANY, MANY + 1: SEVERAL, 500: SEVERAL, 1000: 20, 2000: 10, 15_000: 2}
+    for n, rows in product(most, (1, 2, 3, 10, 11, 20, 21, SEVERAL, SEVERAL + 1, MANY)):
+        seen = SimpleNamespace(is_open=range(n), live=range(rows))
+        assert is_race(n, rows) is audited.Candidates.is_race.fget(seen) is (rows > most[n] and n > MANY)
 
 
 def test_names_or_indices_say_what_is_sensitive():

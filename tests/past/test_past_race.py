@@ -100,3 +100,11 @@ def test_every_possible_request_is_served_however_unlikely(chain, data, seed):
                     step.draw(x, z, randbelow)
     assert 0 < step.rounding < 2.0**-45
     assert len(hidden) <= step.lower_bound <= chain.n
+
+
+def test_the_numbers_of_a_draw_are_as_long_for_a_hidden_request_as_for_an_open_one():
+    """They are written into the journal, and how much is written must not tell."""
+    step, bounds = STEPS[1], []
+    for request in (0, 1):
+        step.draw(request, 0, lambda bound: bounds.append(bound) or bound // 3)
+    assert bounds[0] == bounds[1]

@@ -55,7 +55,7 @@ class RaceStep:
         self.candidates.check(request, state)
         n = int(self.candidates.open_sources.sum())
         if request in self.candidates.hidden:
-            times = clocks.fresh_clocks(n, randbelow)
+            times = clocks.fresh_clocks(n + 1, randbelow)[:n]  # from as many random bits as any other request
         else:
             weights = self.candidates.chain.P[state, self.candidates.open_sources]
             place = int(self.candidates.open_sources[:request].sum())
