@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
-from onoff.audit.exhibits import law_line
-from onoff.client import promises
 from onoff.client.journal import Journal
-from onoff.client.protocol import ANEW, begin_past
+from onoff.client.protocol import ANEW
 from onoff.past import PastState, StepLaw
 from pastkit import habits
 from replaykit import Life, drawing, life
@@ -19,40 +16,20 @@ from replaykit import Life, drawing, life
 DEEP = habits(3, 3, 2, full=True, zeros=False)
 
 
-def knows(made, last):
-    """A client that takes any state which agrees with the true one in so many of the last requests."""
-
-    def draw(honest, step, request, state, below):
-        true, known = made.chain.states[state], last()
-        alike = [z for z in step.candidates.live if made.chain.states[z][-known:] == true[-known:]]
-        return honest(step, request, alike[0] if alike else state, below)
-
-    return drawing(made, StepLaw, draw)
-
-
-def after_a_restart(made):
-    """The reader's state is not kept: the client knows the requests since it was opened."""
-    opened = Life._open
+def test_a_state_that_is_not_kept_across_a_restart_is_found_at_the_first_draw_that_it_changes(tmp_path):
+    """The client takes any state that agrees with the true one in the requests since it was opened."""
+    made, opened = life(tmp_path, "memory", chain=DEEP, seed=6, restarts=0.4), Life._open
 
     def noted(self, client=None):
         self.since = self.t
         return opened(self, client)
 
-    return patch.object(Life, "_open", noted), knows(made, lambda: max(1, min(made.chain.depth, made.t - made.since)))
+    def draw(honest, step, request, state, below):
+        true, known = made.chain.states[state], max(1, min(made.chain.depth, made.t - made.since))
+        alike = [z for z in step.candidates.live if made.chain.states[z][-known:] == true[-known:]]
+        return honest(step, request, alike[0] if alike else state, below)
 
-
-MISTAKES = {
-    "state not kept across a restart": after_a_restart,
-    "state of the last request only": lambda made: (knows(made, lambda: 1),),
-    "state of the wrong depth": lambda made: (knows(made, lambda: 2),),
-}
-
-
-@pytest.mark.parametrize("sensitive", [(), (1,)])
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_state_that_is_not_the_readers_is_found_at_the_first_draw_that_it_changes(tmp_path, name, sensitive):
-    made = life(tmp_path, "memory", chain=DEEP, sensitive=sensitive, seed=6, restarts=0.4)
-    found = made.live(120, MISTAKES[name](made)).audit()
+    found = made.live(120, [patch.object(Life, "_open", noted), drawing(made, StepLaw, draw)]).audit()
     assert (found.first.step, found.first.rule) == (made.wrong[0], "draw"), str(found)
 
 
@@ -104,27 +81,3 @@ def test_full_sets_after_a_gap_are_due_and_the_laws_after_them_are_those_of_a_ne
         found = made.audit(**options)
         assert (found.word, found.drawn) == ("PASSED", found.off), str(found)
     assert found.off > 10
-
-
-def test_a_client_that_makes_one_full_set_after_a_gap_is_found_there(tmp_path):
-    def goes_on(*given):
-        *drawn, anew, _ = given
-        begun = begin_past(*drawn)
-        pending = replace(begun.pending, plan=ANEW if anew else begun.pending.plan)
-        return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
-
-    made = life(tmp_path, "memory", chain=DEEP, private=0.0)
-    made.gap = lambda t: t == 9
-    found = made.live(20, [patch.object(promises, "begin_past", goes_on)]).audit()
-    assert (found.first.step, found.first.rule) == (10, "status"), str(found)
-
-
-def test_a_law_that_is_missing_leaves_its_steps_unchecked_and_no_others(tmp_path):
-    made = life(tmp_path, "memory", chain=DEEP, seed=3, restarts=0.0, kills=0.0).live(30)
-    lines = made.record_file.read_text().splitlines(keepends=True)
-    made.record_file.write_text("".join(lines[:2] + lines[3:]))
-    digest = law_line(json.loads(lines[2])["law"], 3).digest
-    found = made.audit()
-    assert found.findings == ()
-    assert {made.steps()[step].digest for step, _ in found.unchecked} == {digest}
-    assert made.audit(engine=made.engine()).word == "PASSED"
