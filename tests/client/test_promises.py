@@ -133,11 +133,11 @@ def test_a_next_request_is_refused_by_a_journal_that_does_not_hide_it(own):
 
 
 def test_a_request_that_the_chain_calls_impossible_changes_nothing(own):
-    chain = Chain([[0.5, 0.5, 0, 0, 0]] * 5, NAMES)  # three sources that none leads to
-    read(own, [("news", ON)] * 2, chain=chain)
-    ask = partial(read, own, [("weather", OFF)], chain=chain)
-    unchanged(own, own.directory / "journal", ask, ContextError, "impossible to ask for 'weather'")
-    assert read(own, [("weather", ON)], chain=chain)  # while ON any request will do
+    read(own, [("sports", ON), ("news", ON)], chain=LONGER)
+    ask = partial(read, own, [("weather", OFF)], chain=LONGER)
+    words = "impossible to ask for 'weather' right after 'sports' -> 'news'"
+    unchanged(own, own.directory / "journal", ask, ContextError, words)
+    assert read(own, [("weather", ON)], chain=LONGER)  # while ON any request will do
 
 
 # What is prepared between requests.

@@ -91,13 +91,6 @@ def test_few_sources_reach_the_optimum(state):
         assert step.cost <= least * (1 + 5e-3)
 
 
-@given(small())
-@settings(max_examples=examples(20))
-def test_a_law_is_the_same_to_the_bit_whoever_makes_it(state):
-    chain = Chain(state.chain.P, state.chain.names, states=state.chain.states)
-    assert PastState(chain, state.sensitive, state.queries).prepare().as_dict() == state.prepare().as_dict()
-
-
 def test_the_kind_of_a_law_follows_from_the_numbers_of_sources_and_rows():
     kinds = {}
     for n, rows in product((MANY, MANY + 1), (2, SEVERAL + 1)):

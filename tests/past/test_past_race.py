@@ -25,9 +25,7 @@ ROWS = np.array([[1, 3, 2], [2, 1, 5], [6, 1, 1], [0, 1, 0]])
 TENTHS = np.array([[1, 1, 3, 5], [2, 0, 0, 8], [4, 2, 4, 0], [0, 10, 0, 0]])
 STEPS = [  # three open sources, and one that is hidden; in the last state no open request is possible
     RaceStep(Candidates(Chain(ROWS[:3] / ROWS[:3].sum(axis=1, keepdims=True)), (), (0, 1, 2))),
-    RaceStep(
-        Candidates(Chain(np.array([[1, 1, 3, 5], [2, 0, 0, 8], [4, 2, 4, 0], [0, 10, 0, 0]]) / 10), (1,), (0, 2, 3))
-    ),
+    RaceStep(Candidates(Chain(TENTHS / 10), (1,), (0, 2, 3))),
 ]
 
 
