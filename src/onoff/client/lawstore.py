@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from base64 import b64decode, b64encode
-from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from onoff.client.laws import maker
+from onoff.errors import OnoffError
+from onoff.files import append_line
 from onoff.past import Candidates, RaceStep, StepLaw
 from onoff.past.step import prepare
 from onoff.plans.file import seal
@@ -37,7 +37,7 @@ class LawStore:
 
     def __init__(self, path: Path) -> None:
         self._file = laws_beside(path)
-        self._steps: OrderedDict[Candidates, StepLaw | RaceStep] = OrderedDict()
+        self._steps: dict[Candidates, StepLaw | RaceStep] = {}
         self._lines = dict(self._index())
 
     def step(self, candidates: Candidates) -> StepLaw | RaceStep:
@@ -52,7 +52,7 @@ class LawStore:
                     self._append(key, found)
         self._steps[candidates] = found
         if len(self._steps) > KEPT:
-            self._steps.popitem(last=False)
+            del self._steps[next(iter(self._steps))]
         return found
 
     def _index(self) -> list[tuple[str, int]]:
@@ -89,17 +89,12 @@ class LawStore:
             "certificate": asdict(step.certificate),
         }
         line = json.dumps({**data, "seal": seal(data)}).encode() + b"\n"
-        with suppress(OSError):
-            descriptor = os.open(self._file, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-            try:
-                place = os.fstat(descriptor).st_size
-                if place + len(line) > LARGEST:
-                    os.ftruncate(descriptor, 0)
-                    self._lines, place = {}, 0
-                os.write(descriptor, line)
-                self._lines[key] = place
-            finally:
-                os.close(descriptor)
+        with suppress(OSError, OnoffError):
+            if self._file.exists() and self._file.stat().st_size + len(line) > LARGEST:
+                self._file.unlink()
+                self._lines = {}
+            append_line(self._file, line, head=b"", sync=False)
+            self._lines[key] = self._file.stat().st_size - len(line)
 
 
 def laws_beside(path: Path) -> Path:
