@@ -23,6 +23,7 @@ from onoff.past.step import prepare
 from onoff.schemes.certificate import Certificate
 from onoff.schemes.law import Law, everything
 from oracles import random_chain
+from pastkit import table
 from replaykit import drawing, life, write_lines
 from sampling import in_turn
 
@@ -64,13 +65,13 @@ def test_one_law_of_many_states_passes(tmp_path):
 def as_an_open_request(honest, step, request, state, below):
     """A sensitive request is drawn from the encoder, as for the likeliest open request, instead of from mu."""
     if request in step.candidates.hidden:
-        request = int(step.encoder(state).toarray().sum(axis=1).argmax())
+        request = int(table(step, state).sum(axis=1).argmax())
     return honest(step, request, state, below)
 
 
 def neighbour(honest, step, request, state, below):
     """The encoder of another candidate serves, where it has the request."""
-    others = [z for z in step.candidates.live if z != state and step.encoder(z).toarray()[request].any()]
+    others = [z for z in step.candidates.live if z != state and table(step, z)[request].any()]
     return honest(step, request, others[0] if others else state, below)
 
 
