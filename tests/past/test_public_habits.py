@@ -143,13 +143,9 @@ def test_learning_ends_with_a_chain_or_with_a_private_request():
 def test_the_chain_is_fitted_again_after_enough_transitions_and_bets_go_on():
     rng, P = np.random.default_rng(5), np.array([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.7, 0.2, 0.1]])
     found = list(after(learned(P, rng), Chain(P).simulate(400, rng).tolist()))
-    changes = [i for i, (one, other) in enumerate(pairwise(found), 1) if other.chain != one.chain]
-    assert changes[0] == requests_needed(3) - 1
-    assert len(changes) == 399 // requests_needed(3)
+    assert len({each.chain.fingerprint for each in found}) == 1 + 399 // requests_needed(3)
     assert np.abs(found[-1].chain.P - P).max() < 0.12
-    assert found[-1].chain.weight.sum() > 380
     assert [each.bets for each in found] == list(range(1, 400))
-    assert found[-1].transitions.sum() < 30
 
 
 def counted(chain, queries, sensitive=()):
