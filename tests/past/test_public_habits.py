@@ -140,14 +140,6 @@ def test_learning_ends_with_a_chain_or_with_a_private_request():
     assert habits.chain.weight.tolist() == [10.5, 10.5, 10.5, 10.5]
 
 
-def test_the_chain_is_fitted_again_after_enough_transitions_and_bets_go_on():
-    rng, P = np.random.default_rng(5), np.array([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.7, 0.2, 0.1]])
-    found = list(after(learned(P, rng), Chain(P).simulate(400, rng).tolist()))
-    assert len({each.chain.fingerprint for each in found}) == 1 + 399 // requests_needed(3)
-    assert np.abs(found[-1].chain.P - P).max() < 0.12
-    assert [each.bets for each in found] == list(range(1, 400))
-
-
 def counted(chain, queries, sensitive=()):
     """The transitions (state, source) that are counted, and how many bets there are, after OFF queries or ON (None)."""
     public = PublicState(Habits(chain, "known"), sensitive, (tuple(range(chain.n)),) * chain.depth)
