@@ -64,13 +64,11 @@ def another(data):
 
 
 DAMAGES = {
-    "a digit": lambda file: file.write_bytes(file.read_bytes().replace(b'"mass": "', b'"mass": "A')),
     "half": lambda file: os.truncate(file, file.stat().st_size // 2),
     "bytes": lambda file: file.write_bytes(b"\xff\x00\n" + file.read_bytes()[:-9]),
     "unsealed": rewritten(lambda data: data.pop("seal")),
     "null": rewritten(lambda data: data.update(seal=None)),
     "foreign": rewritten(lambda data: data.update(seal="0" * 64)),
-    "planted": rewritten(another),
     "wrong": rewritten(another, resealed=True),
     "erased": lambda file: file.unlink(),
 }

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 from base64 import b64decode, b64encode
-from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import asdict
 from io import BytesIO
@@ -43,7 +42,7 @@ class LawStore:
 
     def __init__(self, path: Path) -> None:
         self._file = laws_beside(path)
-        self._steps: OrderedDict[Candidates, StepLaw | RaceStep] = OrderedDict()
+        self._steps: dict[Candidates, StepLaw | RaceStep] = {}
         self._lines = self._index()
 
     def step(self, candidates: Candidates) -> StepLaw | RaceStep:
@@ -58,7 +57,7 @@ class LawStore:
                     self._append(key, found)
         self._steps[candidates] = found
         if len(self._steps) > KEPT:
-            self._steps.popitem(last=False)
+            del self._steps[next(iter(self._steps))]
         return found
 
     def _index(self) -> dict[str, int]:

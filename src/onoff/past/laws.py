@@ -24,17 +24,13 @@ from onoff.types import Floats
 
 NEAR = 2e-3  # above the lower bound, as a share of it: no other law is tried
 ENOUGH = 1.5e-2  # above the outer bound: for more than a few sources no search is made
-MANY_CONTEXTS = 2  # times the sources: habits with memory have them
-ENOUGH_OF_MANY = 1.9e-2  # the same for many contexts
 GAP = 1e-2  # of a search for many sources
 FEW = 12  # sources up to which the search goes on to NEAR
-SEVERAL = 40  # sources up to which a search for a few extreme rows comes first, if there are many others
 MANY = 100  # sources beyond which no search is made: it would take minutes
 ROUNDS = 40  # of the search: it ends far earlier unless the program is very degenerate
 PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose
 COMBS = 4, 8  # orders, at least and at most
 COMBS_OF_REST = 14, 14  # for what peeling leaves
-MORE_COMBS = 10, 10  # for many contexts, before a search, which takes long
 SAME = 1e-9  # a row that adds less to the peaks, or to what all rows share, adds nothing
 
 
@@ -47,62 +43,26 @@ def law_for(rows: RowTable, deadline: float = inf) -> tuple[Law, Certificate]:
     n, outer = rows.n, outer_certificate(rows)
     if n == 1:
         return everything(1), outer
-    if rows.groups > MANY_CONTEXTS * n:
-        return _law_for_many(rows, outer, deadline)
     best = everything(n)
     for member, mass in _proposals(rows, outer.bound, deadline):
         best = min(best, _realise(rows, member, mass, deadline), key=Law.cost)
         if best.cost() <= outer.bound * (1 + NEAR):
             return best, outer
-    if not _is_searchable(rows) or (n > FEW and best.cost() <= outer.bound * (1 + ENOUGH)):
+    if n > MANY or (n > FEW and best.cost() <= outer.bound * (1 + ENOUGH)):
         return best, outer
-    return _search(rows, rows, best, deadline)
+    return _search(rows, best, deadline)
 
 
-def _law_for_many(rows: RowTable, outer: Certificate, deadline: float) -> tuple[Law, Certificate]:
-    """The same for many contexts, as habits with memory have them. All flows of a law take long, so few are tried."""
-    best, proof = everything(rows.n), outer
-    near = NEAR if rows.n <= FEW else ENOUGH_OF_MANY
-    extremes = _extremes(rows)
-    peelable = _is_searchable(rows) and extremes.groups < rows.groups
-
-    def attempts() -> Iterator[tuple[Law, Certificate]]:
-        """Laws and proofs, the quickest first."""
-        if peelable and rows.n <= SEVERAL:
-            start = _realise(extremes, *_comb(extremes, *COMBS, deadline), deadline)
-            yield _search(rows, extremes, start, deadline)
-        for proposal in _proposals(rows, outer.bound, deadline):
-            yield _realise(rows, *proposal, deadline), outer
-        if peelable and rows.n > SEVERAL:
-            yield _search(rows, extremes, best, deadline)
-        if not peelable:
-            yield _realise(rows, *_comb(rows, *MORE_COMBS, deadline), deadline), outer
-        if _is_searchable(rows):
-            yield _search(rows, rows, best, deadline)
-
-    for law, proved in attempts():
-        best = min(best, law, key=Law.cost)
-        proof = max(proof, proved, key=lambda one: one.bound)
-        if best.cost() <= proof.bound * (1 + near):
-            break
-    return best, proof
-
-
-def _is_searchable(rows: RowTable) -> bool:
-    """Whether a search can end soon enough: of rows that are far off it could prove too little."""
-    return rows.n <= MANY and rows.relative_error <= NEAR
-
-
-def _search(rows: RowTable, core: RowTable, start: Law, deadline: float) -> tuple[Law, Certificate]:
-    """What a search for the optimum of some of the rows finds from a law of theirs, repaired for all; and a bound."""
-    search = Search(core, NEAR if rows.n <= FEW else GAP if core is rows else ENOUGH, start)
+def _search(rows: RowTable, start: Law, deadline: float) -> tuple[Law, Certificate]:
+    """What a search for the optimum finds from a law, and a bound."""
+    search = Search(rows, NEAR if rows.n <= FEW else GAP, start)
     for _ in range(ROUNDS):
         if search.done:
             break
         in_time(deadline)
         search.round(inf)
     found = search.best
-    if found is not start or core is not rows:
+    if found is not start:
         found = _realise(rows, found.member, found.mass / found.total, deadline)
     return found, search.certificate
 

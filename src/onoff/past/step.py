@@ -20,7 +20,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +35,6 @@ from onoff.schemes.encoder import Entries, LawEncoder, draw_index
 from onoff.schemes.flow import pair_up
 from onoff.schemes.law import DENOMINATOR, Drawn, Law
 from onoff.types import Floats, Query, RandBelow, Units
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 MANY, SEVERAL = 100, 40
 NUMBERS = 20_000  # in rows: to make an encoder takes about 10 ms, and must take less than the delay of a query
@@ -104,13 +101,6 @@ class StepLaw(Drawn):
             sets = np.argsort(self.owners[place], kind="stable")
             requests, units = self.owners[place][sets], self.inner.mass[sets]
         return np.flatnonzero(self.candidates.open_sources)[requests], sets, units
-
-    def encoder(self, state: int) -> csr_array:
-        """The encoder as a matrix: joint integer weights of request (row) and set (column)."""
-        from scipy.sparse import csr_array
-
-        requests, sets, units = self.entries(state)
-        return csr_array((units, (requests, sets)), shape=self.law.member.shape[::-1])
 
     def as_dict(self) -> dict[str, Any]:
         """The law, its proof and the encoders of all states, for the record: exactly, and without a secret."""
