@@ -230,7 +230,7 @@ def test_a_plan_that_is_not_at_hand_or_an_encoder_with_other_digits_leaves_steps
     other = Altered(plans()[1], move_a_unit)
     found = made.audit(plans={cheap.name: cheap, plans()[1].name: other})
     assert (found.word, [step for step, _ in found.unchecked]) == ("NO VERDICT", ones)
-    assert "made again by the installed code" in str(found)
+    assert "the law that the journal notes is not on record" in str(found)
 
 
 def test_a_plan_switched_back_to_a_dearer_one_is_found_and_one_that_gets_cheaper_is_not(tmp_path):
