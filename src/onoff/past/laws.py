@@ -1,13 +1,12 @@
 """The law of an OFF query of the promise `past`: one law that dominates the row of every candidate.
 
 The effort depends on the rows alone, and random orders come from a generator of their own: the same rows give the same
-law. Combs are tried first, then peeling, then the search for the optimum. The first law near the lower bound is taken.
-The outer bound may lie below the optimum by more than that; then the search proves a better bound.
+law. A few extreme rows are peeled; many are served by combs. Where that is not near the outer bound, a search for the
+optimum follows: it may lie above that bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import inf
 
 import numpy as np
@@ -16,7 +15,7 @@ from onoff.model.posterior import RowTable
 from onoff.schemes.certificate import Certificate, outer_certificate
 from onoff.schemes.comb import first_orders, mix_combs
 from onoff.schemes.flow import Repair, in_time
-from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantise
+from onoff.schemes.law import DENOMINATOR, Law, Member, quantise
 from onoff.schemes.optimum import Search
 from onoff.schemes.peel import peel
 from onoff.schemes.realise import finish, survey
@@ -30,7 +29,6 @@ MANY = 100  # sources beyond which no search is made: it would take minutes
 ROUNDS = 40  # of the search: it ends far earlier unless the program is very degenerate
 PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose
 COMBS = 4, 8  # orders, at least and at most
-COMBS_OF_REST = 14, 14  # for what peeling leaves
 SAME = 1e-9  # a row that adds less to the peaks, or to what all rows share, adds nothing
 
 
@@ -41,16 +39,11 @@ def law_for(rows: RowTable, deadline: float = inf) -> tuple[Law, Certificate]:
     flow is less than their probability. A deadline changes no law: past it there is none, but a `TimeoutError`.
     """
     n, outer = rows.n, outer_certificate(rows)
-    if n == 1:
-        return everything(1), outer
-    best = everything(n)
-    for member, mass in _proposals(rows, outer.bound, deadline):
-        best = min(best, _realise(rows, member, mass, deadline), key=Law.cost)
-        if best.cost() <= outer.bound * (1 + NEAR):
-            return best, outer
-    if n > MANY or (n > FEW and best.cost() <= outer.bound * (1 + ENOUGH)):
-        return best, outer
-    return _search(rows, best, deadline)
+    law = _realise(rows, *_propose(rows, deadline), deadline)
+    near = NEAR if n <= FEW else ENOUGH
+    if n > MANY or law.cost() <= outer.bound * (1 + near):
+        return law, outer
+    return _search(rows, law, deadline)
 
 
 def _search(rows: RowTable, start: Law, deadline: float) -> tuple[Law, Certificate]:
@@ -67,25 +60,17 @@ def _search(rows: RowTable, start: Law, deadline: float) -> tuple[Law, Certifica
     return found, search.certificate
 
 
-def _proposals(rows: RowTable, bound: float, deadline: float) -> Iterator[tuple[Member, Floats]]:
-    """Propose laws to be repaired, the quickest first.
-
-    Peeling follows combs that would need much repair, if there are few extreme rows, or if no search can mend a law.
-    Combs take what peeling leaves.
-    """
+def _propose(rows: RowTable, deadline: float) -> tuple[Member, Floats]:
+    """Propose a law to be repaired: peeled from a few extreme rows, and combs for what peeling leaves; else combs."""
     extremes = _extremes(rows)
-    peelable = extremes.groups <= PEELED_ROWS or rows.n > MANY
-    if not peelable or 4 * extremes.groups > 3 * rows.n:
-        first = _comb(rows, *COMBS, deadline)
-        if not peelable or _shortfall(rows, *first, deadline) <= NEAR * bound:
-            yield first
-    if peelable:
-        member, mass, rest = peel(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
-        if len(rest):
-            left = rest.sum(axis=1, keepdims=True)
-            combs, masses = _comb(RowTable(rest / left, rest > 0), *COMBS_OF_REST, deadline)
-            member, mass = np.concatenate([member, combs]), np.concatenate([mass, float(left.max()) * masses])
-        yield member, mass
+    if extremes.groups > PEELED_ROWS and rows.n <= MANY:
+        return _comb(rows, deadline)
+    member, mass, rest = peel(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
+    if not len(rest):
+        return member, mass
+    left = rest.sum(axis=1, keepdims=True)
+    combs, masses = _comb(RowTable(rest / left, rest > 0), deadline)
+    return np.concatenate([member, combs]), np.concatenate([mass, float(left.max()) * masses])
 
 
 def _extremes(rows: RowTable) -> RowTable:
@@ -104,20 +89,14 @@ def _extremes(rows: RowTable) -> RowTable:
     return RowTable(rows.rows[chosen], rows.possible[chosen])
 
 
-def _shortfall(rows: RowTable, member: Member, mass: Floats, deadline: float) -> float:
-    """The messages that repair adds at most."""
-    repair = Repair(quantise(member, mass, DENOMINATOR), deadline)
-    return sum(repair.shortfall(row) for row in rows.rows) / DENOMINATOR
-
-
-def _comb(rows: RowTable, least: int, most: int, deadline: float) -> tuple[Member, Floats]:
+def _comb(rows: RowTable, deadline: float) -> tuple[Member, Floats]:
     """Combs of what the rows do not share, and queries of one source for what all rows share."""
     common = rows.rows.min(axis=0)
     left = 1 - float(common.sum())
     if left <= SAME:
         return np.eye(rows.n, dtype=bool), common
     apart = RowTable((rows.rows - common) / left, rows.possible)
-    count = min(most, max(least, first_orders(apart)))
+    count = int(np.clip(first_orders(apart), *COMBS))
     member, mass = mix_combs(apart, survey(apart).hard, count, count, deadline=deadline)
     return np.concatenate([np.eye(rows.n, dtype=bool), member]), np.concatenate([common, left * mass])
 
