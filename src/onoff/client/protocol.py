@@ -30,7 +30,7 @@ from onoff.model.tree import describe_state
 from onoff.past import PublicState, RaceStep, StepLaw
 from onoff.plans.plan import Plan
 from onoff.text import plain
-from onoff.types import RandBelow, is_flag
+from onoff.types import Query, RandBelow, is_flag
 
 FULL_SET = "everything"  # what a journal calls the law of a step that asks for all sources
 ANEW = "everything, anew"  # the same, where a request before it may be missing, or repeated
@@ -41,7 +41,7 @@ class Pending:
     """A step whose query was drawn: the request, the announced next one, and the set, the same in every retry.
 
     `held` has the version that the client holds of each source of the set, or None. Versions are a part of the query:
-    every retry has the same.
+    every retry has the same. All `spared` sources, whose copies were fresh, were left out of the set.
     """
 
     request: int
@@ -53,6 +53,7 @@ class Pending:
     plan: str
     rounding: float
     held: tuple[str | None, ...] = ()
+    spared: Query = ()
 
     def __post_init__(self) -> None:
         if not self.held:
@@ -179,12 +180,13 @@ def begin_past(
     randbelow: RandBelow = secrets.randbelow,
     anew: bool = False,
     full: bool = False,
+    spared: Query = (),
 ) -> Begun:
     """Draw the query of a step of the promise `past` or `all`. Unless it is the full set, it needs `prepared`.
 
     `anew`: a request before this one may be missing, or this one may repeat it. Then all that was known of the reader
     is forgotten, and as many full sets are owed as in a new journal: one for each request that the habits remember.
-    `full`: the step is made ON, whatever was asked.
+    `full`: the step is made ON, whatever was asked. The `spared` sources are left out of a full set.
     """
     chain = public.habits.chain
     if anew:
@@ -194,7 +196,8 @@ def begin_past(
     reader = request if state.reader is None else int(chain.step[state.reader, request])
     if everything:
         name = ANEW if anew else FULL_SET
-        pending = Pending(request, None, True, private, 0, tuple(range(chain.n)), name, 0.0)
+        query = tuple(source for source in range(chain.n) if source not in spared)
+        pending = Pending(request, None, True, private, 0, query, name, 0.0, spared=spared)
         after = public.after_everything(state.reader, request, private)
         return Begun(replace(state, pending=pending, reader=reader), pending, (), after)
     if prepared is None or prepared.candidates != public.state.candidates or state.reader is None:
