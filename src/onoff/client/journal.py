@@ -136,9 +136,7 @@ class Journal:
         pending = replace(begun.pending, held=cache.versions(self._members, begun.pending.query))
         return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
 
-    def begin(
-        self, begun: Begun, began: float, cost: float, law: str | None = None, maker: str | None = None
-    ) -> None:
+    def begin(self, begun: Begun, began: float, cost: float, law: str | None = None, maker: str | None = None) -> None:
         """Put a drawn query on disk, before it is sent, with its random numbers and the public state after it.
 
         The step `began` then, in seconds since 1970. `cost` is the law's expected number of messages, `law` its digest,
@@ -261,9 +259,7 @@ class Journal:
                         write_row(database, "copies", vars(copy))
                 received = json.dumps([members[s].as_entry(cache.version_of(c)) for s, c in whole.items()])
                 until = json.dumps([copies[source].until for source in step.query])
-                done = replace(
-                    step, ended=ended, bytes=answer.size, received=received, until=until, cache=self._limit
-                )
+                done = replace(step, ended=ended, bytes=answer.size, received=received, until=until, cache=self._limit)
                 write_row(database, "steps", done.row)
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed

@@ -188,7 +188,17 @@ class Past(Drawing):
         step = None if ready is None else ready.step
         request = self._chain.index(source)
         anew = gap and self._public.habits.stage == "known"
-        begun = begin_past(self._journal.state, self._public, request, private, step, self._randbelow, anew, full)
+        begun = begin_past(
+            self._journal.state,
+            self._public,
+            request,
+            private,
+            step,
+            self._randbelow,
+            anew=anew,
+            full=full,
+            spared=now.spared,
+        )
         begun = self._journal.name_versions(begun)
         cost, law = (float(self._chain.n), None) if ready is None else (ready.step.cost, ready.digest)
         before = self._public.habits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -12,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from onoff.client.cache import Copy
 from onoff.client.disk import Step, check_is_journal, connect_to_read, explain_errors, newest_chain, read_meta
 from onoff.client.habits import HabitsStatus, chain_of_row, read_public
 from onoff.client.memory import Memory
@@ -169,6 +171,18 @@ def has_pending(path: Path, chain: str | None) -> bool | None:
     if found is None or (chain is not None and found.chain != chain):
         return False
     return found.state.pending is not None
+
+
+def is_in_window(path: Path) -> bool:
+    """True if a client that asks for everything would make no step now: every copy is fresh."""
+    if not path.exists():
+        return False
+    with suppress(OnoffError, OSError), _open_snapshot(path) as (database, found):
+        names = found.memory.learning
+        everything = found.promise != "both" and found.public["habits"]["stage"] == "all"
+        copies, moment = [Copy(**row) for row in read_rows(database, "copies")], time.time()
+        return everything and names is not None and len(names) == sum(copy.is_fresh(moment) for copy in copies)
+    return False
 
 
 def last_end(path: Path) -> float | None:

@@ -138,6 +138,13 @@ Cache = Annotated[
         help="Room for messages that are kept, and downloaded again only if newer (default 64MiB; 0 keeps none).",
     ),
 ]
+Fresh = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="How long messages count as the newest, at least, in a new journal (promise all): 30s, 5m; at most 1h.",
+    ),
+]
 Keep = Annotated[
     str | None,
     typer.Option(
