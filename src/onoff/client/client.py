@@ -27,7 +27,7 @@ from onoff.client.journal import Journal
 from onoff.client.message import Message
 from onoff.client.promises import Both, Drawing, Now, Past
 from onoff.client.protocol import Pending, check_call, look_one_ahead, places_on_wire
-from onoff.client.status import has_pending, is_in_window, last_end
+from onoff.client.status import has_pending, last_end, private_until
 from onoff.client.transports import Answer
 from onoff.client.transports.http import within
 from onoff.durations import parse_fresh
@@ -94,7 +94,7 @@ class Client:
         try:
             if settings.promise == "both" and isinstance(settings.plans, str | PathLike | None):
                 self.planner = Planner(self.chain, settings.plans, background=settings.background)
-            if not is_in_window(self.path):
+            if private_until(self.path) is None:
                 await self._connect()
             if settings.relearn or (settings.chain is None and settings.promise == "past"):
                 check_learning(self.chain.n)
@@ -296,7 +296,7 @@ class Client:
             await drawing.ready(status or failing)
             called = now()  # after the wait for public things: the draw has a whole delay from here on
             at = time.time()
-            moment = Now(at, self.journal.fresh(at) if drawing.spares and not decided else ())
+            moment = Now(at, self.journal.fresh(at) if drawing.spares else ())
             again = failing and not decided and self.journal.state.announced is None
             failed = self.journal.failure(self.chain.index(source)) if again else None
             if failed is not None:
@@ -307,7 +307,8 @@ class Client:
                 with contextlib.suppress(errors.JournalError):  # then the next one is ON, too
                     self.journal.remember(gap=False)
             held = self.journal.read_held()
-            await self._clock.after_call(called, self.delay)
+            if pending.query:  # else everything is fresh: the step is silent
+                await self._clock.after_call(called, self.delay)
             return await self._complete(pending, called, held)
 
     def _read_copy(self, source: str) -> Message:
@@ -350,16 +351,19 @@ class Client:
             if sendings:
                 journal.count_sending()
             sendings += 1
-            return await self.transport.fetch(journal.stream, journal.state.step, on_wire, versions)
+            return await self.transport.fetch(journal.stream, journal.state.sent, on_wire, versions)
 
+        answer = Answer((), 0, journal.notes)
         try:
-            answer = await self._clock.end_at_point(self._retry(send), called, self.delay)
+            if query:
+                answer = await self._clock.end_at_point(self._retry(send), called, self.delay)
         except errors.TransportError as error:  # a journal that is stale cannot finish it
             error.pending = None if isinstance(error, errors.StaleStep) else True
             raise
         journal.finish(protocol.finish(journal.state), query, answer)
-        await drawing.hold()
-        self._clock.restart()  # only from here on may anything depend on which member was wanted
+        if query:
+            await drawing.hold()
+            self._clock.restart()  # only from here on may anything depend on which member was wanted
         found = journal.latest()
         assert found is not None, "a step was finished"
         step, member = found

@@ -121,6 +121,12 @@ def _pad(request: int | None, following: int | None) -> str:
     return " " * (8 - needed(request) - needed(following))
 
 
+def last_on_wire(database: sqlite3.Connection) -> float | None:
+    """When the newest step that asked for something ended, in seconds since 1970."""
+    newest = "WHERE step = (SELECT MAX(step) FROM steps WHERE ended IS NOT NULL AND query != '[]')"
+    return next((row["ended"] for row in read_rows(database, "steps", newest)), None)
+
+
 @contextmanager
 def explain_errors(path: Path) -> Iterator[None]:
     """Turn errors of SQLite, of the disk and of damaged content into a `JournalError` that says what to do."""

@@ -35,6 +35,7 @@ from onoff.client.disk import (
     check_promise,
     connect,
     explain_errors,
+    last_on_wire,
     newest_chain,
     read_meta,
     write_row,
@@ -61,7 +62,7 @@ class Journal:
     A journal is made for one promise ("all", "past" or "both") and one set of sensitive sources, and keeps them.
     The public state after the newest query (`onoff.past.PublicState`) is kept in `meta`; the promise "both" has none.
     Each chain that was ever used is a row of `chains`, with the first step that it may serve; an empty one says that
-    habits are learned anew. `ended` is when the newest finished step ended, in seconds since 1970.
+    habits are learned anew. `ended` is when the last step on the wire ended, in seconds since 1970.
 
     `unwritten` is the step of the oldest message that `play` has not written to a file yet; None without `play`. A
     replaced message stays on disk until it is written: after a kill the next process writes it.
@@ -123,8 +124,7 @@ class Journal:
                 if fresh not in (None, self._fresh):
                     words = f"copies are fresh for {self._fresh:g} seconds in this journal"
                     raise JournalError(f"{self.path}: {words}, and that stays so: make another journal to change it")
-                newest = next(self.steps(self.state.step - 1), None)
-                self.ended = None if newest is None else newest.ended
+                self.ended = last_on_wire(self._database)
                 late = read_rows(self._database, "steps", "WHERE ended > ?", time.time() - FAILURE_SECONDS)
                 self._failed = newest_failure(map(Step.of_row, late))
             except BaseException:
@@ -263,7 +263,8 @@ class Journal:
                 write_row(database, "steps", done.row)
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
-                self._members, self._copies, self.ended = members, copies, ended
+                self._members, self._copies = members, copies
+                self.ended = ended if query else self.ended
                 self._failed = done if done.failures else self._failed
         if state.step % ERASE == 0:
             self.erase()

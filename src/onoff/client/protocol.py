@@ -64,13 +64,15 @@ class Pending:
 class State:
     """All that the client must remember between steps.
 
-    `owed` counts the next steps that ask for everything. For `past` they are as many as the chain remembers requests:
+    `sent` of the steps so far have asked for something: servers number those alone. `owed` counts the next steps that
+    ask for everything. For `past` they are as many as the chain remembers requests:
     then the reader's state is known again. For `both` they are two, unless this reader never asked before: the first
     request may repeat one whose query already went out, so it does not count as ON. `reader` is
     the reader's state of the chain after the newest drawn request.
     """
 
     step: int = 0
+    sent: int = 0
     last: int | None = None
     lag: int = 0
     reader: int | None = None
@@ -216,6 +218,7 @@ def finish(state: State) -> State:
     counts = done.private and state.owed <= 1
     return State(
         step=state.step + 1,
+        sent=state.sent + bool(done.query),
         last=done.request if counts else state.last,
         lag=done.lag,
         reader=state.reader,

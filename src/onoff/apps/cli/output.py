@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from datetime import datetime
 from fractions import Fraction
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -102,11 +101,6 @@ def size(number: float) -> str:
         if number >= 10**power:
             return f"{exact} ({number / 10**power:,.1f} {name})"
     return exact
-
-
-def window_words(until: float) -> str:
-    """What a private window is for."""
-    return f"everything that you read until {datetime.fromtimestamp(until):%H:%M:%S} is private and costs nothing"
 
 
 def amount(number: int, what: str, many: str | None = None) -> str:

@@ -27,7 +27,6 @@ from onoff.apps.cli.output import (
     note_planner,
     print_json,
     size,
-    window_words,
 )
 from onoff.files import check_file, error_sentence, explain_reading, read_text, write_atomically
 from onoff.text import plain_text
@@ -203,6 +202,8 @@ async def _fetch(
         if row is None and isinstance(message, errors.SourceError):  # a failure that the journal knew
             raise message
         if client.private_until is not None:
+            from onoff.client.status import window_words
+
             detail(window_words(client.private_until))
         return message, row
 
