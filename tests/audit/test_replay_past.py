@@ -16,10 +16,13 @@ import pytest
 
 from onoff import Chain
 from onoff.audit.exhibits import law_line
+from onoff.audit.habits import Recorded
 from onoff.audit.law import is_proved
+from onoff.audit.rows import Candidates as Referee
 from onoff.client import promises
 from onoff.client.lawstore import LawStore
 from onoff.past import Candidates, PastState, RaceStep, StepLaw
+from onoff.past import step as past_step
 from onoff.past.step import prepare
 from onoff.schemes.certificate import Certificate
 from onoff.schemes.law import Law, everything
@@ -385,6 +388,27 @@ def test_a_law_far_above_the_outer_bound_is_proved_by_its_cuts_and_by_nothing_le
         assert not is_proved(replace(line, certificate=twice), rows, 0)
         assert is_proved(replace(line, certificate=(*line.certificate, ((9,), 2**50))), rows, 0)  # of no source
     assert far > 3
+
+
+def test_laws_of_rows_with_few_sources_are_proved_by_the_sets_that_hold_a_request_of_each():
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        P = np.zeros((7, 7))
+        for row in P:
+            row[rng.choice(7, 3, replace=False)] = rng.dirichlet(np.ones(3))
+        candidates = Candidates(Chain(P), (), tuple(range(7)))
+        assert is_proved(law_line(prepare(candidates).as_dict(), 7), candidates.rows(candidates.live), 0)
+
+
+@pytest.mark.parametrize("n", [100, 101])
+def test_a_race_is_run_where_the_client_runs_one(n):
+    chain = random_chain("dense", n, 1)
+    recorded = Recorded(chain.P, chain.step, chain.depth)
+    for query in (tuple(range(40)), tuple(range(41))):
+        is_race = Referee(recorded, (), [query]).is_race
+        assert is_race == (n > 100 and len(query) > 40)
+        assert not is_race or isinstance(prepare(Candidates(chain, (), query)), RaceStep)
+    assert (past_step.MANY, past_step.SEVERAL) == (100, 40)
 
 
 # The record.
