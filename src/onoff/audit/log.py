@@ -45,7 +45,7 @@ RIGHT = "every query was drawn as the rules say"
 MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
 BELIEVED = (
     "the journal's requests and numbers: a client that forges both alike is not found",
-    "what the journal notes as received, and the limits of its cache: queries name versions by them",
+    "what the journal notes as received, until when that is fresh, and the limits of its cache: queries follow from it",
     "how often a person has told the client to learn habits anew, and the transitions that a stated chain rests on",
     "that statuses, announcements and the moments of requests do not depend on what is asked for",
 )

@@ -258,7 +258,7 @@ class Journal:
                     if copy != self._copies.get(source):
                         write_row(database, "copies", vars(copy))
                 received = json.dumps([members[s].as_entry(cache.version_of(c)) for s, c in whole.items()])
-                until = json.dumps([copies[source].until for source in step.query])
+                until = json.dumps([arrived[source].until for source in step.query])
                 done = replace(step, ended=ended, bytes=answer.size, received=received, until=until, cache=self._limit)
                 write_row(database, "steps", done.row)
         finally:

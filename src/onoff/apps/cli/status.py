@@ -57,10 +57,11 @@ def status(
 def status_data(found: Status, following: Following | None) -> dict[str, object]:
     """Data of `onoff status --json`.
 
-    `lag` counts steps since privacy was last ON, None before a request has counted as ON; the next `full` requests ask
-    for everything, in any case. `private_until` is the end of a private window, in seconds since 1970. `next` is what the next request costs in messages, ON and OFF, and the least that any
-    law needs. `keep` says for how many steps or days requests are kept, None for ever. `habits` says how the chain came
-    about (`onoff.client.habits.HabitsStatus`). `refuted` says that the requests do not follow the chain, if it has no
+    `lag` counts steps since privacy was last ON, None before a request has counted as ON; the next `full` requests
+    ask for everything, in any case. `private_until` is the end of a private window, in seconds since 1970. `next`
+    is what the next request costs in messages, ON and OFF, and the least that any law needs. `keep` says for how
+    many steps or days requests are kept, None for ever. `habits` says how the chain came about
+    (`onoff.client.habits.HabitsStatus`). `refuted` says that the requests do not follow the chain, if it has no
     fuse; `following` says why.
     """
     state, names = found.journal.state, found.chain.names
