@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
@@ -26,7 +27,7 @@ from onoff.audit.log import Exhibits, audit_log
 from onoff.client import protocol
 from onoff.client.journal import Journal
 from onoff.client.laws import maker
-from onoff.client.promises import Both, Past
+from onoff.client.promises import Both, Now, Past
 from onoff.client.transports import Answer, Content
 from onoff.model.chain import UnknownChain
 from onoff.past import Candidates
@@ -128,7 +129,7 @@ class Life:
             following = None if self.promise == "past" else self.chain.names[self.path[t + 1]]
             failing = self.journal.failing
             await client.ready(private or failing)
-            client.begin(self.chain.names[self.path[t]], following, private, gap, failing)
+            client.begin(Now(time.time(), ()), self.chain.names[self.path[t]], following, private, gap, failing)
             self.send()
             if self.rng.random() < self.kills:  # before the answer, or after it was on its way
                 client = self._open(client)

@@ -131,16 +131,16 @@ class Journal:
                 self.close()
                 raise
 
-    def name_versions(self, begun: Begun) -> Begun:
-        """Add the versions of held messages to a drawn query, for all members alike."""
-        pending = replace(begun.pending, held=cache.versions(self._members, begun.pending.query))
+    def name_versions(self, begun: Begun, began: float) -> Begun:
+        """Add the versions of held messages to a drawn query, for all members alike, and when its step began."""
+        held = cache.versions(self._members, begun.pending.query)
+        pending = replace(begun.pending, held=held, began=began)
         return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
 
-    def begin(self, begun: Begun, began: float, cost: float, law: str | None = None, maker: str | None = None) -> None:
+    def begin(self, begun: Begun, cost: float, law: str | None = None, maker: str | None = None) -> None:
         """Put a drawn query on disk, before it is sent, with its random numbers and the public state after it.
 
-        The step `began` then, in seconds since 1970. `cost` is the law's expected number of messages, `law` its digest,
-        and `maker` who made it (`laws.maker`).
+        `cost` is the law's expected number of messages, `law` its digest, and `maker` who made it (`laws.maker`).
         """
         drawn, public = begun.pending, begun.public
         step = Step(
@@ -151,7 +151,7 @@ class Journal:
             plan=drawn.plan,
             query=drawn.query,
             spared=drawn.spared,
-            began=began,
+            began=drawn.began,
             request=drawn.request,
             next=drawn.next,
             cost=float(cost),

@@ -105,13 +105,13 @@ class Both(Drawing):
         lag = next_lag(before, following, private or full)
         plan = self._planner.best(lag) if lag else None
         begun = begin_both(before, self._chain, request, following, private, plan, self._randbelow, full)
-        begun = self._journal.name_versions(begun)
+        begun = self._journal.name_versions(begun, now.at)
         cost, law = float(self._chain.n), None
         if plan is not None:
             assert before.last is not None
             assert following is not None
             cost, law = plan.cost, self._digests.of(plan, before.last, following, lag)
-        self._journal.begin(begun, now.at, cost, law)
+        self._journal.begin(begun, cost, law)
         return begun.pending
 
 
@@ -199,11 +199,11 @@ class Past(Drawing):
             full=full,
             spared=now.spared,
         )
-        begun = self._journal.name_versions(begun)
+        begun = self._journal.name_versions(begun, now.at)
         cost, law = (float(self._chain.n), None) if ready is None else (ready.step.cost, ready.digest)
         before = self._public.habits
         try:
-            self._journal.begin(begun, now.at, cost, law, None if law is None else maker())
+            self._journal.begin(begun, cost, law, None if law is None else maker())
         finally:
             # The query counts once it is on disk, even if the seal of the journal then fails: the next one is drawn
             # from the state after it.

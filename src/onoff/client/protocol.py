@@ -41,7 +41,8 @@ class Pending:
     """A step whose query was drawn: the request, the announced next one, and the set, the same in every retry.
 
     `held` has the version that the client holds of each source of the set, or None. Versions are a part of the query:
-    every retry has the same. All `spared` sources, whose copies were fresh, were left out of the set.
+    every retry has the same. All `spared` sources, whose copies were fresh, were left out of the set. The step
+    `began` then, in seconds since 1970.
     """
 
     request: int
@@ -54,6 +55,7 @@ class Pending:
     rounding: float
     held: tuple[str | None, ...] = ()
     spared: Query = ()
+    began: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.held:
