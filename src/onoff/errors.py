@@ -205,9 +205,9 @@ class StaleStep(RefusedByServer):
 class SourceError(OnoffError):
     """The server has no message for the wanted source; the step is finished.
 
-    `status`, `body` and `content_type` are the server's answer. `until` is set if people and programs ask again after
-    such a failure: until then, in seconds since 1970, it answers the next request, if that is for the same source,
-    without a step.
+    `status`, `body` and `content_type` are the server's answer. `until` (seconds since 1970) is set if people and
+    programs ask again after such a failure: until then the next request, if for the same source, gets this
+    error again, without a step.
     """
 
     exit_code = NO_MESSAGE

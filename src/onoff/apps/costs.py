@@ -1,10 +1,10 @@
 """Compute what an OFF request costs, for chains, lags, promises and schemes.
 
 The promise `both` is served by plans, whose cost is exact; that of a race, which has no table, is the mean of draws.
-Under the promise `past` the law of an OFF request depends on the queries before it. The first OFF request after ON has
-none, so its cost is exact, too: one law for the rows of the chain. For later ones streams are simulated with the engine
-that a client uses. A stream begins with a request made ON, drawn from the stationary law, or with as many as the habits
-remember, and goes on OFF. The cost of a step given its past is exact, and only pasts are sampled.
+Under the promise `past` the law of an OFF request depends on the last queries. Before the first OFF request after ON
+these are full sets, so its cost is exact, too, unless it is a race. For later ones streams are simulated with the
+engine that a client uses. A stream begins with as many requests made ON as the habits remember, the first drawn from
+the stationary law, and goes on OFF. The cost of a step given its past is exact, and only pasts are sampled.
 
 Lengths of messages turn costs into bytes afterwards. No law depends on them.
 """
@@ -248,7 +248,7 @@ def _first_step(chain: Chain, sensitive: tuple[int | str, ...], time_limit: floa
 
 
 def as_law(query: Query, n: int) -> Law:
-    """The law of a race's step, as far as one draw tells."""
+    """One draw of a race as a law: a sample of its cost."""
     from onoff.schemes.law import DENOMINATOR, Law
 
     return Law.of_sets([query], [DENOMINATOR], n)

@@ -39,8 +39,8 @@ class View:
     """What one query says: chances[c, x, y] = p(query | context, request, next).
 
     The step has `contexts` contexts. A client in context b at the last step, with the state s of its habits after the
-    request there, is in comes[b, s] now; without `comes` all clients are in context 0. What has one row, or one column,
-    does not depend on it.
+    request there, is in comes[b, s] now; without `comes` all clients are in context 0. An array with one row, or one
+    column, does not depend on that index.
     """
 
     chances: Floats

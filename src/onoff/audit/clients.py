@@ -71,7 +71,7 @@ class ClientStep:
         return not self.sets
 
     def context(self, before: int, state: int) -> int:
-        """The context of a client that was in another one `before`, and came to this state of its habits."""
+        """The context of a client that was in the context `before`, and then came to this state of its habits."""
         return 0 if self.comes is None else int(self.comes[min(before, len(self.comes) - 1), state])
 
     def view(self, query: Query) -> View:

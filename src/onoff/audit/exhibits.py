@@ -1,7 +1,7 @@
 """The laws of the client's draws, as exhibits: recorded laws, laws that its code makes again, and plans.
 
-The audit believes none of them: `replay` checks that each law keeps the promise, that it is the one that public things
-give, and that the draw follows it. The journal keeps the digest of every law.
+The audit believes none of them: `replay` checks that each law keeps the promise, that the request did not choose it,
+and that the draw follows it. The journal keeps the digest of every law.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Recorded:
     weight: Floats | None = None
 
     def states_after(self, sets: Sequence[Query]) -> Units:
-        """The states after requests of these sets, one of each; whatever came before."""
+        """The states after one request from each of these sets, whatever came before."""
         found = np.arange(len(self.P))
         for query in sets[-self.depth :]:
             reached = np.zeros(len(self.P), dtype=bool)

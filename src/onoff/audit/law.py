@@ -10,8 +10,8 @@ Then every query holds its request, and its law in the context u is masses / D u
 sums / D and p(. | u). That is the rounding, and it must be at most COARSE at every step. Plans and past laws are
 checked by the same functions; only the rows p(. | u) come from elsewhere (`onoff.audit.rows`).
 
-A law of the promise `past` that is none of a single function of public things could tell the request by which it was
-chosen. The dearer it may be, the more there are to choose from: so `is_proved` asks how far it is from the cheapest.
+If the request chose among right laws of the promise `past`, the law would tell of it. The dearer laws may be, the more
+laws there are to choose from: so `is_proved` asks how far a law is from the cheapest.
 """
 
 from __future__ import annotations
@@ -188,12 +188,12 @@ def check_draw(query: Query, numbers: Pairs, row: Units, law: Law) -> Finding | 
 def is_proved(line: LawLine, rows: Floats, always: int) -> bool:
     """Whether a law costs at most 2 % more than any law must that serves these rows.
 
-    The rows are those of open requests, and `always` sources are in every set. Every law costs what the outer bound
-    says. For any multipliers mu_C of cuts C, with pi(C) = max_z r_z(C), it costs also
+    The rows are those of open requests, and `always` sources are in every set. Every law costs at least the outer
+    bound and, for any multipliers mu_C of cuts C, with pi(C) = max_z r_z(C), at least
 
         sum of mu_C pi(C)  +  min over sets q of  |q| - (sum of mu_C over the C that q meets)
 
-    at least, where q is a set that holds a request of every row.
+    where q is a set that holds a request of every row.
     """
     most = line.law.cost / Fraction(DEAR)
     if most <= always + float(rows.max(axis=0, initial=0.0).sum()):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NO_JOURNAL = "without the journal nobody knows what it was drawn for"
 UNPLANNED = "contexts in which nothing was asked (`onoff audit plan` checks all of a plan)"
-UNREMADE = "whether each law is the one that public things give, or was chosen by the request (--remake)"
+UNREMADE = "whether the request chose among right laws (--remake)"
 REPEATED = "why queries were sent again ({} in all), which the journal counts and does not explain"
 UNREAD = "whether answers were read to their end, which the log does not tell"
 BESIDE = "what queries of other streams in the log ({} in all) were drawn for"

@@ -1,11 +1,12 @@
 """The OFF steps of the promise `past`: laws of public states, and draws from them.
 
-The last sets say which states may be the reader's (`onoff.audit.rows.Candidates`). A law is right if it has an encoder
-for each of them. It must also follow from them alone: if the request had a say in which of two right laws is used, the
-query would tell of it. Those who made it, the same versions on the same processor, make the same law of the same
-states. So a public state has one law throughout a journal. Where the installed code makes some laws to the last digit,
-it makes all that have its own mark. Laws of other makers are *not checked* if it makes others: machines differ in the
-last digits. Without the installed code a law is certain only near the cheapest, where there is little to choose.
+Chain and last sets are the public state of a step. They say which states may be the reader's
+(`onoff.audit.rows.Candidates`), and a law is right if it has an encoder for each of these. The public state must also
+determine the law: if the request chose between two right laws, the query would tell of it. One maker (the same versions
+on the same processor) makes one law of a public state. So a public state has one law of a maker throughout a journal,
+and if the installed code makes some laws of its own mark to the last digit, it makes all of them. Laws of other makers
+are *not checked* if it makes others: machines differ in the last digits. If the installed code makes none, a law is
+accepted only near the cheapest, where there is little to choose.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from onoff.audit.law import Drawn
 
 NONE = np.zeros((0, 0), dtype=np.int64)  # in the place of an encoder that is missing
-MISSING = Finding(UNCHECKED, "its law is not on record, nor made again by the installed code as the journal notes")
-UNLIKE = Finding(UNCHECKED, "the installed code makes another law there: it may have been chosen by the request")
-UNPROVED = Finding(UNCHECKED, "its law may be dear, and nobody made it again: it may have been chosen by the request")
-CHOSEN = Finding("law by request", "public things give another law than the one that is noted")
+MISSING = Finding(UNCHECKED, "the law that the journal notes is not on record, and the installed code does not make it")
+UNLIKE = Finding(UNCHECKED, "the installed code makes another law there: the request may have chosen the noted one")
+UNPROVED = Finding(
+    UNCHECKED, "its law may cost 2 % more than needed, and nobody made it again: the request may have chosen it"
+)
+CHOSEN = Finding("law by request", "the chain and the last sets give another law than the one that is noted")
 CHANGED = Finding("law by request", "another law is noted than at an earlier step of the same public state")
 
 
@@ -40,8 +43,8 @@ class PastDraws:
     """The draws of a journal with these sensitive sources.
 
     `laws` are an exhibit: `recorded(maker, chain, states, digest)` and `remade(chain, states)` give laws, or None, and
-    `maker` is the mark of the installed code. Of the newest step there are its law (`line`), if it is at hand, and what
-    was `drawn`, if that was right. `count` steps were drawn again; their laws are within `rounding` of right ones.
+    `maker` is the mark of the installed code. `line` is the law of the newest step, if it is at hand, and `drawn` what
+    was drawn, if that was right. `count` steps were drawn again; their laws are within `rounding` of right ones.
     """
 
     line: LawLine | None

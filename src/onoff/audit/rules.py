@@ -1,13 +1,14 @@
 """The duties of every step by the rules of the client, from requests and asked statuses alone.
 
 A step asks for everything if it was asked ON, because of the habits (`onoff.audit.habits`), for five minutes after a
-step with a failed member, and at the beginning of a journal. With the promise `past` as many full sets show the
-reader's state as the habits remember requests, at the beginning and after a gap in the requests (the plan `ANEW`). With
-`both` a step that has no next request to announce asks for everything, too. There a new journal may repeat a request
-whose query already went out, so its first step does not count as ON, unless nothing was ever asked of the server
-before. The lag counts the steps since the last full set, and `last` is the newest request that counted as ON: the
-context of the promise `both` is (last, next). A query names the versions that are held of its members: they follow from
-earlier queries and answers alone. The server must have seen just that, in every sending, and nothing besides.
+step with a failed member, and at the beginning of a journal. With `past` as many requests as the habits remember
+determine the reader's state: so many full sets are due at the beginning, and wherever a request may be missing (the
+plan `ANEW`). With `both` a step that has no next request to announce asks for everything, too. There a new journal may
+repeat a request whose query already went out, so its first step does not count as ON, unless nothing was ever asked of
+the server before. The lag counts the steps since the last full set, and `last` is the newest request that counted as
+ON: the context of the promise `both` is (last, next). A query names the versions that are held of its members: they
+follow from earlier queries and answers alone. The server must have seen just that, in every sending, and nothing
+besides.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def due_steps(steps: Sequence[Step], both: bool, served: Sequence[Served], begun
     """Work out what was due at each step of a journal, of the promise `both` or another one.
 
     `served` says what serves each step. If the client had `begun` another stream before, one of `both` has to begin
-    with one full set more. It may do so in any case, and then its first step does not count. Where the request was
-    erased, the next one was, too: that there was one is believed.
+    with one full set more. It may do so in any case, and then its first step does not count. If a step was
+    erased, we assume that it announced a next request.
     """
     begin = 1 + begun if both else served[0].chain.depth
     begin += both and all(not step.lag for step in steps[: begin + 1])
@@ -62,7 +63,7 @@ def due_steps(steps: Sequence[Step], both: bool, served: Sequence[Served], begun
 
 
 def _failing(failure: float, begun: float, step: Step) -> bool:
-    """Whether a step drawn after `begun` is near a failure. Where the times leave that open, it is believed."""
+    """Whether a step drawn after `begun` is near a failure. If the times leave that open, we believe the step."""
     ended, early, late = step.ended or math.inf, failure - FAILING, failure + FAILING
     possible = early < max(begun, ended) and min(begun, ended) < late  # a clock may be set back
     return early < begun <= ended < late or (possible and not step.lag)

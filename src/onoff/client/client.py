@@ -217,8 +217,8 @@ class Client:
         Without `private` the request is ON; but OFF while habits are learned, and in a journal with sensitive sources.
         `next` is for the promise "both" alone: an OFF request binds you to it, and without it the request is made ON,
         as the first requests of a journal are. Raises `SourceError` if the server has no message for the source. The
-        step is then finished. For a failure that people repeat, a second call within five minutes raises the same
-        error without a step, if it is the next one; for these five minutes other requests are made ON.
+        step is then finished. For five minutes after a failed member all requests are made ON. If people ask
+        again after such a failure, the next call for the same source raises the same error, without a step.
         """
         return (await self.ask(source, next, private)).unwrap()
 
@@ -277,12 +277,12 @@ class Client:
     ) -> Message:
         """As `get`, but return a failure as a message with its `error` set.
 
-        `lost`: a request before this one may be missing, or this one may repeat it. Its step then is ON, with known
-        habits that remember k requests the first of k full sets.
+        `lost`: a request before this one may be missing, or this one may repeat it. Its step is then ON; if the known
+        habits remember k requests, k steps are.
 
-        Draws the query, puts it on disk, and completes the step. If the source was wanted and failed in the last step,
-        within five minutes, the failure is the answer, without a step, unless the request was `decided` on or announced
-        before. Every other request is a step, and is made ON for five minutes after a step with a failed member.
+        Draws the query, puts it on disk, and completes the step. If the last step wanted this source, which failed less
+        than five minutes ago, that failure is the answer, without a step, unless the request was `decided` on or
+        announced before. Every other request is a step, made ON for five minutes after a failed member.
         """
         check_call(source, next, private)
         async with self._in_turn() as drawing:

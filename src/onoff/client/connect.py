@@ -79,9 +79,9 @@ class Settings:
     `attempts` times, always the same bytes, with pauses that double from `backoff` seconds on. A web server that does
     not answer by then has failed. `user_agent` is the User-Agent for web servers ("onoff"). Queries leave at
     points in time that are `delay` seconds apart. A new journal of "past" makes as many requests ON as its habits
-    remember; one of "both" makes two, since the first may repeat one whose query went out before. Say `first_ever` only
-    if this reader has never asked for these sources with another journal: then one is enough.
-    `randbelow` is where random numbers come from.
+    remember. One of "both" makes two, since the first may repeat one whose query went out before; with `first_ever` it
+    makes one. Say that only if this reader has never asked for these sources with another journal. `randbelow` is where
+    random numbers come from.
     """
 
     chain: Chain | str | Path | None = field(default=None, kw_only=False)

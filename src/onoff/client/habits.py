@@ -21,7 +21,7 @@ from onoff.past.habits import requests_needed
 
 log = logging.getLogger("onoff.client")
 
-MOST_LEARNED = 1000  # sources: a chain of more takes over 10,000 open requests, and room for their square
+MOST_LEARNED = 1000  # sources: more take over 10,000 open requests to learn, and room for their square
 
 
 @dataclass(frozen=True)

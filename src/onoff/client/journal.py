@@ -84,9 +84,9 @@ class Journal:
         depth: int = 1,
         fresh: float | None = None,
     ) -> None:
-        """A new journal owes `depth` full sets, which show the reader's state of a chain of that `depth`.
+        """A new journal owes `depth` full sets: so many requests determine the reader's state.
 
-        For the promise `both` one more is due, unless `first_ever` says that this reader never asked this server.
+        One of the promise `both` owes two, unless `first_ever` says that this reader never asked this server.
 
         `promise` and `sensitive`, if given, must be those of the journal. A new journal is for "both" by default, and
         has no chain if it gets the `names` of the sources. Members of answers are cached in at most `cache` bytes; a
@@ -319,7 +319,7 @@ class Journal:
 
     @property
     def failing(self) -> bool:
-        """True while every request is made ON, since a member of a set has failed."""
+        """True for five minutes after a member of a set has failed: every request is made ON."""
         return is_failing(self._failed)
 
     def latest(self) -> tuple[Step, Member] | None:

@@ -1,19 +1,18 @@
-"""The auditor's evidence of a draw: its random numbers, the digest of its law and who made it, in the journal; and the
-record of laws.
+"""The auditor's evidence of a draw: in the journal its random numbers, its law's digest and maker; and the record.
 
 A digest is the hex SHA-256 of these numbers as 64-bit integers, the low byte first: how many sets there are, the length
 of each, the members of all, and the masses. A table of the promise `both` adds the context (last, next) of its step, as
 the number last * n + next, how many entries the encoder there has, and these entries sorted by request and set: all
-requests, all positions of sets, all units. With the promise `past` a law and a row of the chain decide an encoder.
+requests, all positions of sets, all units. With the promise `past` a law and a row of the chain determine an encoder.
 
 The record (`--record FILE`) has every law of the promise `past` with the encoders of all states that may be the
-reader's, noted before the first step that is drawn from it: one JSON object a line, without any secret (no request, no
-state of the reader, no query).
+reader's. The client writes a law before it first draws from it: one JSON object a line, without any secret (no request,
+no state of the reader, no query).
 
     {"format": "onoff-law", "version": 4, "stream": hex, "maker": hex, "chain": hex, "states": [0, ...], "law": {...}}
 
-`law` is `StepLaw.as_dict`, `chain` the fingerprint of the chain, and `states` are those that may be the reader's. With
-these, the digest and the maker a step finds its law.
+`law` is `StepLaw.as_dict`, `chain` the fingerprint of the chain, and `states` are those that may be the reader's. An
+auditor finds the law of a step by these, the digest and the maker.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def record(file: Path, line: bytes) -> None:
 
 @cache
 def maker() -> str:
-    """Who makes laws here: the versions and the processor that decide their last digits, as a short hash."""
+    """Who makes laws here: a short hash of the versions and the processor, which determine their last digits."""
     pools = sorted(str(pool.get("architecture")) for pool in blas_pools())
     versions = [version(name) for name in ("onoff-privacy", "numpy", "scipy", "ortools")]
     return hashlib.sha256(json.dumps([versions, platform.machine(), pools]).encode()).hexdigest()[:16]

@@ -1,9 +1,9 @@
 """The laws that a client of the promise `past` has made: in memory, and in a file beside its journal.
 
-A law follows from what is public, and most come again. So each is made once and kept, with the user's seal
-(`onoff.plans.file.seal`). A line that is damaged, or that somebody else has written, is passed over, and the law is
-made anew. The file is of one journal alone: a store that journals share would show one server, by the time that a query
-takes, what another one was asked. It is erased together with the journal's history, since it tells of past queries.
+Chain, sensitive sources and last queries determine a law, and most laws come again. So the client makes each once and
+keeps it, with the user's seal (`onoff.plans.file.seal`). It makes a law anew if its line is damaged or somebody else
+wrote it. Each journal has a file of its own: if journals shared one, the time of a query would show one server what
+another was asked. The file is erased with the journal's history, since it tells of past queries.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def laws_beside(path: Path) -> Path:
 
 
 def _key(candidates: Candidates) -> str:
-    """What decides a law, to the last digit."""
+    """The hash of what determines a law, to the last digit."""
     parts = [maker(), candidates.chain.fingerprint, candidates.hidden, candidates.states]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -90,7 +90,7 @@ def failure_end(step: Step) -> float:
 
 
 def newest_failure(steps: Iterable[Step]) -> Step | None:
-    """The newest step with a failed member that may still matter."""
+    """The newest step with a failed member whose five minutes may not be over."""
     late = [step for step in steps if failure_end(step) > time.time() and step.failures]
     return max(late, key=lambda step: step.step, default=None)
 

@@ -183,7 +183,9 @@ def _name_made_on(client: Client, first: int, count: int) -> str | None:
     made_on = [step for step in islice(client.journal.steps(since=first), count) if step.made_private]
     early = sum(step.next is not None or client.journal.promise == "past" for step in made_on)
     reasons = (
-        [f"{early} since the first requests of a journal, or after a gap or a failure, always are"] if early else []
+        [f"{early} since the first requests of a journal, and those after a lost one or a failed source, always are"]
+        if early
+        else []
     )
     reasons += ["the last of the file, since nothing is known to follow it"] if len(made_on) > early else []
     return f"asked OFF but made ON: {', and '.join(reasons)}" if reasons else None

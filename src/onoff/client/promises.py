@@ -2,11 +2,11 @@
 
 What is done in `ready` depends on public things only, and is done before the source is looked at.
 
-The next OFF step of the promise `past` is prepared in a thread between requests. Its law depends on the last queries
-alone. When that is begun, and how long it takes, depends on public things: the queries, the machine, and the moments at
-which queries left and answers came. A request that comes earlier waits for it
-*before its source is looked at*. From the end of that wait on it counts as made like any other: its query leaves a
-whole delay later at the earliest, so the draw does not show.
+The next OFF step of the promise `past` is prepared in a thread between requests. Its law depends on chain,
+sensitive sources and last queries. When the thread begins, and how long it takes, depends on these, the machine, and
+the moments at which queries left and answers came. A request that comes earlier waits for the thread *before its source
+is looked at*. It counts as made when that wait ends: its query leaves a whole delay later at the earliest, so the draw
+does not show.
 
 What a caller does with a message may slow the thread down, and that could show. So a message is held back until the
 next step is prepared, but for no longer than `HELD` seconds.
@@ -118,9 +118,9 @@ class Both(Drawing):
 class Past(Drawing):
     """The side of the client that keeps the promises `past` and `all`. Nothing is announced.
 
-    Each OFF query has a law of its own, which follows from the last queries. Steps ask for everything while habits are
-    learned, and where they do not follow the chain. With `ahead` the next law is made while the answer is on its way.
-    Without `ahead` it is made when an OFF request is, which suits a client that makes only one.
+    The last queries determine the law of an OFF query. Steps ask for everything while habits are learned, and once
+    the fuse has blown. With `ahead` the next law is made while the answer is on its way, without it when an OFF request
+    is made, which suits a client for a single one.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Past(Drawing):
         self._chain, self._journal, self._randbelow, self._record = chain, journal, randbelow, record
         self._public = journal.public_state(chain)
         self._laws = LawStore(journal.path)
-        self._recorded: set[tuple[Candidates, str]] = set()  # public states whose law of this digest is on record
+        self._recorded: set[tuple[Candidates, str]] = set()  # with the digest of the law that is on record
         self._ahead, self._looks_ahead = Ahead(self._prepare), ahead
         self._ready: Prepared | None = None
         self._limits = ExitStack()
@@ -226,7 +226,7 @@ class Past(Drawing):
         self._limits.close()
 
     def _prepare(self, candidates: Candidates) -> Prepared:
-        """Take or make the law. With a record its line has the encoders of all states: one alone would tell which."""
+        """Take or make the law. A line of the record has all states' encoders: the reader's alone would name it."""
         step = self._laws.step(candidates)
         if step.law is None:
             return Prepared(step, None)
@@ -239,7 +239,7 @@ class Past(Drawing):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A step, the digest of its law, None for a race, and the law's line for the record, empty if none is needed."""
+    """A step, the digest of its law (None for a race), and the law's line for the record (empty if none is needed)."""
 
     step: StepLaw | RaceStep
     digest: str | None

@@ -7,8 +7,8 @@
 A query is drawn once, in `begin_both` or `begin_past`. It is sent again unchanged until `finish`, whatever happens.
 Every random number of the draw is noted, so that an auditor can draw again.
 
-For the promises `past` and `all`, `PublicState` has the habits and the last queries (`onoff.past`). Only the reader's
-state is secret. It and the public state belong to the newest drawn query and are stored with it.
+For the promises `past` and `all`, `PublicState` has the habits and the last queries (`onoff.past`), and only the
+reader's state is secret. Both are stored with the newest drawn query.
 
 Parameters are checked before any draw: a request (`check_call`), a stream of requests (`look_one_ahead`), and the
 sources (`places_on_wire`).
@@ -33,7 +33,7 @@ from onoff.text import plain
 from onoff.types import Query, RandBelow, is_flag
 
 FULL_SET = "everything"  # what a journal calls the law of a step that asks for all sources
-ANEW = "everything, anew"  # the same, where a request before it may be missing, or repeated
+ANEW = "everything, anew"  # the same, if a request before it may be missing, or this one may repeat it
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class State:
     """All that the client must remember between steps.
 
     `sent` of the steps so far have asked for something: servers number those alone. `owed` counts the next steps that
-    ask for everything. For `past` they are as many as the chain remembers requests:
-    then the reader's state is known again. For `both` they are two, unless this reader never asked before: the first
-    request may repeat one whose query already went out, so it does not count as ON. `reader` is
-    the reader's state of the chain after the newest drawn request.
+    ask for everything. A journal of `past` begins with as many as the chain remembers requests: they determine the
+    reader's state. One of `both` begins with two, unless this reader never asked before: the first request may repeat
+    one whose query already went out, so it does not count as ON. `reader` is the reader's state of the chain after the
+    newest drawn request.
     """
 
     step: int = 0
@@ -188,8 +188,8 @@ def begin_past(
 ) -> Begun:
     """Draw the query of a step of the promise `past` or `all`. Unless it is the full set, it needs `prepared`.
 
-    `anew`: a request before this one may be missing, or this one may repeat it. Then all that was known of the reader
-    is forgotten, and as many full sets are owed as in a new journal: one for each request that the habits remember.
+    `anew`: a request before this one may be missing, or this one may repeat it. Then the reader's state is forgotten,
+    and as many full sets are owed as in a new journal: one for each request that the chain remembers.
     `full`: the step is made ON, whatever was asked. The `spared` sources are left out of a full set.
     """
     chain = public.habits.chain
@@ -233,7 +233,7 @@ def finish(state: State) -> State:
 def check_request(state: State, chain: Chain, request: int, anything: bool = False) -> None:
     """Raise an error unless nothing is pending and the chain can get from the reader's state to this request.
 
-    `anything`: the chain need not allow the request, which is hidden (promise `past`): its law does not matter.
+    `anything`: the request is ON or sensitive (promise `past`), so the chain need not allow it.
     """
     if state.pending is not None:
         raise PendingRequest(

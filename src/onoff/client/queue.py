@@ -7,9 +7,9 @@ stay in the queue: the steps are made, in order, when the server answers again. 
 the next request, and every `RETRY_SECONDS`: these times follow from what the server did. A request for the source of
 the pending step is a step of its own, too.
 
-Where a request had to be left out, because the queue was full or the proxy ended or was killed, the next one is made
-ON. A full set depends on nothing, and what is asked after it depends on it alone; with habits that remember k requests,
-k full sets are needed, and the client makes all of them (`protocol.begin_past`).
+If a request had to be left out, because the queue was full or the proxy ended or was killed, the next one is made ON:
+a full set depends on nothing, and its request is the reader's new state. If habits remember k requests, a new state
+takes k full sets, and the client makes all of them (`protocol.begin_past`).
 
 A program that got no message, because a server was slow or away, may ask again for the same source. The chain does not
 describe such a repetition, and two sets that both hold the source tell more than they may. So for every program that

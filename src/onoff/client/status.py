@@ -86,7 +86,7 @@ class Totals:
 class Account(Snapshot):
     """The content of a journal, with sums over all steps, and over those since midnight.
 
-    `failing`: a member of a set has failed, and for a while every request is made ON.
+    `failing`: a member of a set has failed less than five minutes ago, and every request is made ON.
     """
 
     totals: Totals

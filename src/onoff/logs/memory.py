@@ -40,10 +40,9 @@ class Depth:
     """Habits that remember up to `memory` requests, and their worth.
 
     `bits` is the mean of -log2 P over transitions of readers who were held out; None if P is 0 for one of them. Of the
-    promise past no scheme needs less than `first_cost` messages at the first OFF step after ON. Contexts of one request
-    more have rows that are on average, over requests, at the total variation `distance` from those of these habits:
-    a server that knows them predicts differently by this; None if not counted. An OFF step tells it at most this, in
-    total variation from what the promise demands.
+    promise past no scheme needs less than `first_cost` messages at the first OFF step after ON. `distance` is the mean
+    total variation, over requests, between the rows of these habits and those that remember one request more; None if
+    not counted. An OFF step is at most so far from the promise, for a server that knows those.
     """
 
     memory: int

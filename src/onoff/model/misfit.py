@@ -9,8 +9,8 @@ off by at most
 
 on average over the next request. Over a stream these add up (`stream_misfit`).
 
-Under the promise `past` the client's encoder in the state z is made for the row of P̂ there, on the sources that are not
-sensitive, and an open request really has the row of P. So the step is off by at most
+Under the promise `past` the client's encoder in the state z is made for the row of P̂, on the sources that are not
+sensitive, but an open request follows the row of P. So the step is off by at most
 
     eps(z) = TV(P[z, .], P̂[z, .]), both rows on these sources, normalised
 

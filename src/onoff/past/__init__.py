@@ -1,8 +1,8 @@
-"""The promise `past`: past private requests and sensitive sources stay hidden, and nothing has to be announced.
+"""The promise `past`: a request's own query and those before it tell all that will ever be told about it.
 
 Everything here except `draw` is a function of public things: the chain, the sensitive sources, the statuses and the
-queries so far. The server could compute it too. There is no I/O; states and steps are frozen. The reader's side of a
-step, with what is secret, is `onoff.client.protocol`. `PublicState` has the habits, too, which may change.
+queries so far. The server could compute it too. There is no I/O; states and steps are frozen. The reader's secret side
+of a step is `onoff.client.protocol`. `PublicState` also has the habits, which may change.
 
     state = PastState.start(chain, sensitive)          after as many ON steps as the chain remembers requests
     step = state.prepare()                             between requests

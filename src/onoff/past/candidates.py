@@ -15,7 +15,7 @@ from onoff.types import Floats, Mask, Query, is_whole
 
 @dataclass(frozen=True)
 class Candidates:
-    """The states of a chain that may be the reader's, and the sources that every query holds: all that decides a law.
+    """The states of a chain that may be the reader's, and the sensitive sources (`hidden`): they determine a law.
 
     All of it is public.
     """
@@ -26,7 +26,7 @@ class Candidates:
 
     @cached_property
     def open_sources(self) -> Mask:
-        """N: the sources that are not hidden."""
+        """N: the sources that are not sensitive."""
         mask = np.ones(self.chain.n, dtype=bool)
         mask[list(self.hidden)] = False
         return mask
@@ -52,7 +52,7 @@ class Candidates:
         return gamma(self.chain.n + 2)
 
     def check(self, request: int, state: int) -> None:
-        """Raise `ContextError` unless a reader in this state can make the request, by the chain, or it is hidden."""
+        """Raise `ContextError` unless a reader in this state can make the request, by the chain, or it is sensitive."""
         if state not in self.states:
             raise PlanError(f"the reader's state {state!r} is none that the last queries allow")
         known = is_whole(request) and request < self.chain.n

@@ -6,8 +6,8 @@ A chain becomes public when a query is drawn with it, so it may be made of publi
    them the chain is `complete`, and the next step must be OFF, so that the chain is used before anything private is
    asked (`known`). A private request that comes earlier ends the learning: then everything is asked for (`all`).
 2. `known`: where the last queries leave one candidate alone (`onoff.past.state`), the reader's state is public. If the
-   next OFF query has one source, this is the request, and the transition to it is counted. No other transition is: one
-   from a set to a single source, or to a private request, would tell of what is hidden.
+   next OFF query has one source, this is the request, and the transition to it is counted. No other one is counted: a
+   transition from a set to a single source, or to a private request, would tell of what is hidden.
 3. After as many new transitions as `requests_needed`, the chain is fitted again, with the old one as its prior.
 
 The fuse bets against the chain at the transitions that are counted. Let mu be the row P[z], and nu the law of an

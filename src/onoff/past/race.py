@@ -1,10 +1,11 @@
 """The race: the next OFF step of the promise `past` where a table would be too large to make in time.
 
 Every source y has a clock E_y (`onoff.schemes.clocks`), and the winner of the row r_z is the source with the largest
-r_z(y) / E_y. The winners of all rows are R. Averaged over an open request the clocks of its reader have the same law
-for every row, and so has what is computed from clocks alone, however sloppy the arithmetic; a hidden request takes
-fresh clocks. Only the request must be among the winners. So a source within SLACK of a lead counts as a winner, which
-is far more than the rounding of floats, and the request is added; the chance that it adds anything is in `rounding`.
+r_z(y) / E_y. The winners of all rows are R. A sensitive request takes fresh clocks, an open one clocks for which it
+wins its reader's row: averaged over that row, these have the law of fresh clocks. So R, a function of the clocks alone,
+has one law, however sloppy the arithmetic. Only the request must be among the winners. So a source within SLACK of a
+lead, far more than floats are off, counts as a winner, and the request is added; `rounding` covers the chance that it
+was not there.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class RaceStep:
 
     @cached_property
     def lower_bound(self) -> float:
-        """What every law costs that serves the rows: the hidden sources, and the outer bound, rounded down."""
+        """What every law costs that serves the rows: the sensitive sources, and the outer bound, rounded down."""
         peaks = np.max([block.max(axis=0) for block in self._blocks()], axis=0)
         error = self.candidates.relative_error + gamma(len(peaks))
         return len(self.candidates.hidden) + fsum(peaks.tolist()) * (1 - error)
@@ -64,7 +65,7 @@ class RaceStep:
         return tuple(sorted({*self.candidates.hidden, *members, request}))
 
     def race(self, randbelow: RandBelow) -> Mask:
-        """Which sources a hidden request would ask for: a sample of the law of the query."""
+        """Which sources a sensitive request would ask for: a sample of the law of the query."""
         members = ~self.candidates.open_sources
         members[~members] = self.winners(clocks.fresh_clocks(int((~members).sum()), randbelow))
         return members

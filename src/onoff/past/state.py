@@ -1,6 +1,6 @@
 """The public state of the promise `past`: the last query, and nothing else.
 
-With habits that remember k requests it is the last k queries. The states that requests of theirs may have led to are
+With habits that remember k requests it is the last k queries. The states to which requests in them may have led are
 the *candidates* Z. Let S be the sensitive sources, N the others, and P the chain.
 
     ON    W = everything
@@ -10,14 +10,15 @@ the *candidates* Z. Let S be the sensitive sources, N the others, and P the chai
           the request is sensitive: R ~ mu
           W = S + R
 
-**Theorem 1.** Let K_t be the request of step t if it is ON or sensitive, else "open". Given all requests before step t,
-K_t and W_0..W_{t-1}, the law of W_t depends on W_0..W_{t-1} alone, whatever the law of ON and sensitive requests is.
+**Theorem 1.** Let K_t be the request of step t if it is ON or sensitive, else "open". Assume that open requests follow
+P, that statuses do not depend on requests, and that draws are fresh. Then the law of W_t, given all requests before
+step t, K_t and W_0..W_{t-1}, depends on W_0..W_{t-1} alone, whatever the law of ON and sensitive requests is.
 *Proof.* Any past leads to a state z, and z is in Z, since every request is in its query. Z is a function of queries. If
 step t is ON, W_t is constant. Given a past and a sensitive request, R ~ mu. Given a past and "open", the request has
 the law r_z, so R has the law sum over x of r_z(x) w_z(R | x) = mu(R). The probability of "open" is never used. ∎
 
-P may be another matrix at every step, if public things choose it. **Theorem 2.** If requests do not follow P, and their
-law given a past and "open" is within eps of r_z, then the law of W_t is within eps of mu: encoders turn laws of
+P may be another matrix at every step, if queries and statuses determine it. **Theorem 2.** If requests do not follow P,
+and their law given a past and "open" is within eps of r_z, then the law of R is within eps of mu: encoders turn laws of
 requests into laws of queries, and never increase a distance. So one step has one error, and nothing adds up.
 """
 

@@ -45,7 +45,7 @@ MANY, SEVERAL = 100, 40
 class StepLaw(Drawn):
     """The query is sets[i] with probability masses[i] / denominator, whatever is hidden.
 
-    Every set holds all hidden sources. `inner` is the law of R over the open sources alone, and `certificate` proves
+    Every set holds all sensitive sources. `inner` is the law of R over the open sources alone, and `certificate` proves
     what every such law costs at least. In a coupling, `owners[k, i]` is the request that has all units of the set i in
     the row k; other laws have an integer encoder for each row. `rounding` bounds the total variation between the law
     of this query given any past, and the stated one. So its sum over a stream bounds the total variation of the
@@ -93,7 +93,7 @@ class StepLaw(Drawn):
     def entries(self, state: int) -> Entries:
         """The encoder of a live state: requests, sets and units, sorted by request and set.
 
-        The units of a set sum to its mass exactly. A hidden request has no entries: it draws from the masses.
+        The units of a set sum to its mass exactly. A sensitive request has no entries: it draws from the masses.
         """
         place = self.candidates.live.index(state)
         if self.owners is None:
@@ -128,7 +128,7 @@ class StepLaw(Drawn):
         return self._encoder.encode(row, row > 0).entries
 
     def prove(self) -> None:
-        """Raise `ArithmeticError` unless the law serves every row: nothing of its supply is left over."""
+        """Raise `ArithmeticError` unless the law serves every row: all supply of the row flows into its sets."""
         table = self.candidates.rows(self.candidates.live)
         if not all(self._encoder.takes(row) for row in table):
             raise ArithmeticError("the law of a step does not serve all states that may be the reader's")

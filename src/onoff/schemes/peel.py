@@ -56,7 +56,7 @@ class _Peel:
     """Rest of the rows, and of the mass of each; `peak[x]` are the contexts at the peak of x, as bits.
 
     A piece touches a few numbers of a few sources, so they are lists: an array operation takes longer than all of them.
-    Whatever would need a look at all sources follows those few: the laxity of a context, and the order of its homes.
+    What would need a look at all sources is updated with those few: the laxity of a context, the order of its homes.
     """
 
     def __init__(self, mass: Floats, left: float) -> None:

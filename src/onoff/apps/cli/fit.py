@@ -235,8 +235,8 @@ def _print_depths(report: Report) -> None:
     ]  # fmt: skip
     print_table(title, headings, rows)
     print(f"least messages: of {report.n}, at the first OFF step after ON, by the promise past")
-    print("the last column: how often a server that remembers one request more than these habits expects another one;")
-    print("an OFF step tells it at most so much of earlier requests (total variation, on average)")
+    print("the last column: how far a server that remembers one request more expects otherwise than these habits (mean")
+    print("total variation); an OFF step tells it at most so much of earlier requests")
 
 
 def check(

@@ -323,7 +323,7 @@ def _deliver(
     kept = snapshot(client.path) if row is not None and row.made_private else None
     if row is not None and kept is not None and kept.public["habits"]["stage"] == "known":
         without = "no --next was given, and the query must hide the next request"
-        early = "the first requests of a journal, or after a gap or a failure, always are"
+        early = "the first requests of a journal, and those after a lost request or a failed source, always are"
         note(f"this request was made ON: {without if kept.promise == 'both' and row.next is None else early}")
     if row is not None:
         log_step(row, client.chain.names)

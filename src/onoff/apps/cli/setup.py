@@ -88,8 +88,8 @@ def setup(
     """Set up `onoff proxy` for a list of feeds or pages: ask for each URL once, and write all it needs.
 
     A URL that does not answer is left out, and you are told why. Without LIST the options change what is set up, while
-    no proxy runs. The first requests after that ask for everything. The chain is kept as far as queries have shown it.
-    The old journal, with its requests, is deleted.
+    no proxy runs. The first requests after that ask for everything. A chain that the proxy has used stays. The old
+    journal, with its requests, is deleted.
     """
     import asyncio
 

@@ -127,7 +127,7 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
     if found.habits is not None and found.habits.stage in ("learning", "all"):
         pass
     elif after.owed:
-        print(f"the next requests ask for everything, whatever is said: {amount(after.owed, 'request')} to go")
+        print(f"the next requests that ask for everything, whatever you say: {after.owed}")
     else:
         print(f"steps since privacy was last ON: {after.lag}")
     if after.announced is not None:

@@ -267,5 +267,5 @@ class PastObserver(Observer):
             lines, self._offset = read_on(self._record, self._offset)
             for line in lines:
                 new = law_line(line["law"], self.chain.n)
-                known = self._laws.get(new.digest, new)  # of other states, which have rows like these
+                known = self._laws.get(new.digest, new)  # other states with like rows have the same law
                 self._laws[new.digest] = replace(new, encoders={**known.encoders, **new.encoders})

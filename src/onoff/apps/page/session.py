@@ -205,8 +205,8 @@ class DemoSession(ABC):
 class PastSession(DemoSession):
     """The promise `past`: a click is a request, made at once, and sources can be locked.
 
-    Each list of sensitive sources has a stream and a journal of its own, since it is public. The server stays the same
-    and remembers earlier streams. So a later stream begins with one full set more than habits remember requests.
+    Each list of sensitive sources has a stream and a journal of its own, since it is public. A later one begins with
+    as many full sets as the habits remember requests.
     """
 
     observer: PastObserver

@@ -118,7 +118,7 @@ class FileStreams:
 
 
 def _take_room(file: int, size: int) -> None:
-    """Fill an empty file with zeros that have their room on the disk: one that fills up later does no harm."""
+    """Fill an empty file with zeros that have their room on the disk: a disk that is full later does no harm."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, size)
     else:  # macOS

@@ -49,7 +49,7 @@ def log(
     ] = None,
     remake: Annotated[
         bool,
-        typer.Option("--remake/--no-remake", help="Make the laws of `past` again: public things must give the same."),
+        typer.Option("--remake/--no-remake", help="Make the laws of `past` again, and compare them with those noted."),
     ] = True,
     other: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Another journal of this client; repeatable.")
@@ -68,9 +68,9 @@ def log(
     """Make every step of a journal again, compare it with the server's log, and attack that.
 
     Law, rules, draw, versions, log and random numbers of every step are checked, with no error rate but that of the
-    test for uniform numbers (1 in 10,000). The first wrong step is named with what was expected there. The laws of the
-    promise `past` are made again by the installed code: a client that chooses among right laws by the request is found
-    so. Laws of other versions or machines need --laws, and are not certain.
+    test for uniform numbers (1 in 10,000). The first wrong step is named with what was expected there. The installed
+    code makes the laws of the promise `past` again: so the audit finds a client that lets the request choose among
+    right laws. Laws of another version or machine need --laws and --no-remake, which leaves that open.
 
     The last line is the verdict. PASSED is exit code 0; FAILED is 1, and so is NO VERDICT: a step could not be checked,
     or the requests do not follow the chain.

@@ -52,9 +52,9 @@ def streams(
 ) -> None:
     """Compute what all queries of a client tell about what must stay hidden, at every step, for each scheme.
 
-    With the promise `both`, hidden are requests made ON and all future ones. With `past`, a query must tell nothing new
-    about any request before it, nor about its own if that was made ON, nor which sensitive source it was, if any. Exit
-    code 1 if a client that promises tells more than it states.
+    With the promise `both`, requests made ON and all future ones must stay hidden. With `past`, a query must tell
+    nothing about earlier requests, nor about its own if that was made ON, nor which sensitive source it was, if any.
+    Exit code 1 if a client that promises tells more than it states.
     """
     from onoff.apps.terminal import progress
     from onoff.audit.clients import TooLarge
