@@ -94,7 +94,7 @@ class Client:
         try:
             if settings.promise == "both" and isinstance(settings.plans, str | PathLike | None):
                 self.planner = Planner(self.chain, settings.plans, background=settings.background)
-            if private_until(self.path) is None:
+            if not self.knows_sources or private_until(self.path, self.chain.n) is None:
                 await self._connect()
             if settings.relearn or (settings.chain is None and settings.promise == "past"):
                 check_learning(self.chain.n)
@@ -201,7 +201,7 @@ class Client:
     @property
     def private_until(self) -> float | None:
         """Until when every copy is fresh, in seconds since 1970: requests are no steps, and nobody sees them."""
-        if self._drawing is None or not self._drawing.spares:
+        if self._drawing is None or not self._drawing.spares or self.journal.state.pending is not None:
             return None
         fresh = self.journal.fresh(time.time())
         return self.journal.fresh_until() if len(fresh) == self.chain.n else None

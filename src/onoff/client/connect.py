@@ -53,7 +53,7 @@ class Settings:
     - "past", unless told otherwise: what a request's own query and the queries before it tell is all that will ever be
     told about it; the query of a private request tells nothing. With `sensitive` sources, given by name, the server
     learns neither which of them is read nor whether any is. They are fixed with the journal.
-    - "all": every request asks for everything that changed. It needs no chain, and hides everything.
+    - "all": every request asks for everything that is not fresh. It needs no chain, and hides everything.
     - "both": no query tells anything about requests made while ON or about requests to come. An OFF request needs
     the next one (`get(..., next=...)`). Without it the request is made ON, and `Message.made_private` says so.
 

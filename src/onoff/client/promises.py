@@ -38,7 +38,7 @@ from onoff.types import Query, RandBelow
 
 HELD = 0.5  # seconds: most chains of a hundred sources take less
 PROMISES = {
-    "all": "every request asks for everything that changed, which hides all of them and needs no habits",
+    "all": "every request asks for everything that is not fresh, which hides all of them and needs no habits",
     "past": "what a request's own query and the queries before it tell is all that will ever be told about it; the "
     "query of a private request tells nothing",
     "both": "no query tells anything about requests made while ON or to come; an OFF request needs the next one",

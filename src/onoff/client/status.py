@@ -182,15 +182,17 @@ def has_pending(path: Path, chain: str | None) -> bool | None:
     return found.state.pending is not None
 
 
-def private_until(path: Path) -> float | None:
-    """Until when requests are no steps, in seconds since 1970: everything is asked for, and every copy is fresh."""
+def private_until(path: Path, n: int) -> float | None:
+    """Until when requests for n sources are no steps: everything is asked for, and every copy is fresh.
+
+    In seconds since 1970; None if the next request is a step.
+    """
     if not path.exists():
         return None
     with suppress(OnoffError, OSError), _open_snapshot(path) as (database, found):
-        names = found.memory.learning or ()
         moment, copies = time.time(), [Copy(**row) for row in read_rows(database, "copies")]
         fresh = [copy.until for copy in copies if copy.is_fresh(moment)]
-        if found.public["habits"]["stage"] == "all" and found.state.pending is None and 0 < len(names) == len(fresh):
+        if found.public["habits"]["stage"] == "all" and found.state.pending is None and len(fresh) == n:
             return min(fresh)
     return None
 
@@ -221,7 +223,7 @@ def status(path: Path, chain: Chain | str | Path | None = None, plans: str | Pat
         law = None if after.owed or found.failing or public.asks_for_all(private=False) else public.state.prepare()
         stated = known if found.memory.learning is None else None
         about = HabitsStatus.of(public.habits)
-        return Status(found, public.habits.chain, stated, about, law=law, private_until=private_until(path))
+        return Status(found, public.habits.chain, stated, about, law=law, private_until=private_until(path, known.n))
     after = found.state.answered
     if after.last is None or found.failing:
         return Status(found, known, known)
