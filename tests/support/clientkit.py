@@ -179,7 +179,8 @@ def public_rows(path: Path) -> list[list[tuple]]:
     """What a journal has written, without the request and the reader's state, of which only the length counts."""
     tables = [
         "SELECT * FROM members ORDER BY source",
-        "SELECT step, private, lag, query, bytes, attempts FROM steps ORDER BY step",
+        "SELECT step, private, lag, query, spared, bytes, attempts FROM steps ORDER BY step",
+        "SELECT source, round(max(until - arrived, 0), 3) FROM copies ORDER BY source",
         "SELECT key, length(value) FROM meta ORDER BY key",
     ]
     with closing(sqlite3.connect(path)) as database:
