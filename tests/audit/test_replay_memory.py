@@ -78,7 +78,7 @@ def test_a_missing_full_set_in_a_new_journal_is_found_there(tmp_path, first_ever
     create = Journal._create
 
     def shallow(self, *about):
-        return create(self, *about[:-1], about[-1] - 1)
+        return create(self, *about[:-2], about[-2] - 1, about[-1])
 
     made = life(tmp_path, "memory", chain=DEEP, first_ever=first_ever, private=0.0)
     everything = patch.object(StepLaw, "draw", lambda *_: (0, 1, 2))  # the client does not know its state
@@ -107,9 +107,8 @@ def test_full_sets_after_a_gap_are_due_and_the_laws_after_them_are_those_of_a_ne
 
 
 def test_a_client_that_makes_one_full_set_after_a_gap_is_found_there(tmp_path):
-    def goes_on(*given):
-        *drawn, anew, _ = given
-        begun = begin_past(*drawn)
+    def goes_on(*given, anew, **_):
+        begun = begin_past(*given)
         pending = replace(begun.pending, plan=ANEW if anew else begun.pending.plan)
         return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
 

@@ -347,11 +347,11 @@ def test_laws_of_another_maker_that_the_installed_code_makes_otherwise_leave_no_
 def test_going_on_for_a_sensitive_request_is_found(tmp_path):
     made, begin = life(tmp_path, "past", seed=2, **SMALL), promises.begin_past
 
-    def switched(state, public, request, private, *given):
+    def switched(state, public, request, private, *given, **more):
         if request != 1 or public.asks_for_all(private) or state.owed:
-            return begin(state, public, request, private, *given)
+            return begin(state, public, request, private, *given, **more)
         made.wrong.append(made.t)
-        done = begin(state, public, request, True, *given)
+        done = begin(state, public, request, True, *given, **more)
         pending = replace(done.pending, asked_private=False)
         return replace(done, state=replace(done.state, pending=pending), pending=pending)
 

@@ -300,8 +300,8 @@ def test_unchanged_of_another_message_is_the_failure_of_its_source_and_the_next_
 # Planted mistakes.
 
 
-def validators_for_the_wanted_alone(self, begun, honest=Journal.name_versions):
-    begun = honest(self, begun)
+def validators_for_the_wanted_alone(self, begun, began, honest=Journal.name_versions):
+    begun = honest(self, begun, began)
     pending = begun.pending
     versions = tuple(v if s == pending.request else None for s, v in zip(pending.query, pending.held, strict=True))
     pending = replace(pending, held=versions)
