@@ -88,8 +88,8 @@ class HabitsStatus:
                     f"fixed order, leave it so. If your habits have changed, {again}"
                 )
         return (
-            "every request asks for everything that is not fresh, which hides all of them. A request was private before "
-            "the habits were complete, or the promise is `all`. To download less, give a new journal a chain, or "
+            "every request asks for everything that is not fresh, which hides all of them. A request was private "
+            "before the habits were complete, or the promise is `all`. To download less, give a new journal a chain, or "
             f"{again}"
         )
 
