@@ -18,6 +18,7 @@ from onoff.audit.clients import Announced, Decoys, Everything, Naive, Past, TooL
 from onoff.past import PastState
 from onoff.testing import chains, trees
 from oracles import random_chain
+from pastkit import table
 from sampling import examples
 
 CHAIN = Chain([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])
@@ -119,7 +120,7 @@ def engine_paths(chain, sensitive, private, queries):
         for t, step in enumerate(steps):
             p *= P[now][path[t]] if t else 1
             if p and step:
-                units = step.masses if path[t] in sensitive else step.encoder(now).toarray()[path[t]].tolist()
+                units = step.masses if path[t] in sensitive else table(step, now)[path[t]].tolist()
                 p *= Fraction(int(units[step.sets.index(queries[t])]), int(sum(units)))
             if not p:
                 break

@@ -17,7 +17,7 @@ import pytest
 from onoff import plan
 from onoff.audit import law
 from onoff.audit.exhibits import law_digest
-from onoff.client import promises, protocol
+from onoff.client import promises
 from onoff.client.laws import PlanDigests
 from onoff.plans.plan import Plan
 from onoff.plans.race import RacePlan
@@ -30,16 +30,6 @@ FULL = tuple(range(CHAIN.n))
 
 
 # Draws: the rules are kept, the number is not followed.
-
-
-def remembering():
-    """A client that keeps its draws for ever, across restarts."""
-    kept = {}
-
-    def remembered(honest, plan, request, last, next, lag, below):
-        return kept.setdefault((request, last, next, lag), honest(plan, request, last, next, lag, below))
-
-    return remembered
 
 
 def sometimes_openly(share):
@@ -56,20 +46,14 @@ def lag_too_high_in_secret(honest, plan, request, last, next, lag, below):
     return honest(plan, request, last, next, lag + 1, below)
 
 
-def biased_sampler(honest, plan, *context):
-    return min((honest(plan, *context) for _ in range(2)), key=len)
-
-
 def bound_off_by_one(honest, plan, *context):
     *place, below = context
     return honest(plan, *place, lambda bound: below(bound - 1))
 
 
 DRAWS = {
-    "remembered across restarts": (remembering(), 150),
     "1 % openly": (sometimes_openly(0.01), 600),
     "a lag too high": (lag_too_high_in_secret, 60),
-    "the smaller of two": (biased_sampler, 20),
     "a bound too small by one": (bound_off_by_one, 20),
 }
 
@@ -85,14 +69,13 @@ def test_a_draw_that_does_not_follow_its_number_is_found_at_the_first_one(tmp_pa
     assert found.word == "FAILED"
 
 
-@pytest.mark.parametrize("mistake", [sometimes_openly(0.2), remembering()], ids=["openly", "remembered"])
 @pytest.mark.parametrize("lag", [1, 2])
-def test_draws_of_a_race_are_made_again_from_its_clocks(tmp_path, mistake, lag):
+def test_draws_of_a_race_are_made_again_from_its_clocks(tmp_path, lag):
     planner = CheapestPlan(race(CHAIN, 1), race(CHAIN, lag))
     honest = life(tmp_path, name="honest", planner=planner, seed=2).live(60).audit()
     assert (honest.word, honest.drawn) == ("PASSED", honest.off), str(honest)
     made = life(tmp_path, planner=planner, seed=2)
-    made.live(60, [drawing(made, RacePlan, mistake)])
+    made.live(60, [drawing(made, RacePlan, sometimes_openly(0.2))])
     found = made.audit()
     assert (found.first.step, found.first.rule) == (made.wrong[0], "draw"), str(found)
 
@@ -110,31 +93,6 @@ def test_a_race_whose_past_is_drawn_without_the_request_is_found(tmp_path):
 
 
 # Rules: statuses, lags, plans, announcements.
-
-
-def lag_too_high(made):
-    """An ON step leaves the lag at 1: the OFF step after it is taken for the second one."""
-    finish = protocol.finish
-
-    def wrong(state):
-        done = finish(state)
-        if not done.lag and done.last is not None:
-            made.wrong.append(state.step + 1)
-        return replace(done, lag=max(1, done.lag)) if done.last is not None else done
-
-    return (patch.object(protocol, "finish", wrong),)
-
-
-def last_updated_while_off(made):
-    finish = protocol.finish
-
-    def forgetful(state):
-        done = finish(state)
-        if done.last is not None and done.lag and done.last != done.reader:
-            made.wrong.append(state.step + 1)
-        return done if done.last is None else replace(done, last=done.reader)
-
-    return (patch.object(protocol, "finish", forgetful),)
 
 
 def plan_of_a_larger_lag(made):
@@ -165,23 +123,17 @@ def on_in_secret(made):
     return (patch.object(promises, "begin_both", wrong),)
 
 
-RULES = {
-    "status": (lag_too_high, 60),
-    "draw": (last_updated_while_off, 60),
-    "plan": (plan_of_a_larger_lag, 60),
-    "status, in secret": (on_in_secret, 60),
-}
+RULES = {"plan": plan_of_a_larger_lag, "status": on_in_secret}
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_that_is_broken_is_found_at_the_first_step(tmp_path, rule):
-    mistake, count = RULES[rule]
     made = life(tmp_path, seed=5)
-    made.live(count, mistake(made))
+    made.live(60, RULES[rule](made))
     found = made.audit()
     off = [step.step for step in made.steps() if step.lag or not step.asked_private]
     expected = next(step for step in made.wrong if step in off)
-    assert (found.first.step, found.first.rule) == (expected, rule.split(",")[0]), str(found)
+    assert (found.first.step, found.first.rule) == (expected, rule), str(found)
 
 
 def test_one_full_set_after_another_stream_is_wrong_if_that_is_this_clients_and_not_certified_if_it_is_anybodys(
@@ -254,29 +206,10 @@ def move_a_unit(table):
     table[x, (i + 1) % table.shape[1]] += 1
 
 
-def give_a_stranger_a_unit(table):
-    x, i = next((x, i) for x, i in zip(*table.nonzero(), strict=True) if table[x, i] > 1)
-    stranger = next(y for y in range(len(table)) if y != x and table[y, i] == 0)
-    table[x, i] -= 1
-    table[stranger, i] += 1
-
-
-def tilt(table):
-    """Move a millionth of a column from one member to another: columns stay, rows do not."""
-    i = int(np.sort(table, axis=0)[-2].argmax())
-    x, y = table[:, i].argsort()[-2:]
-    units = int(table[y, i]) // 10**6
-    table[y, i] -= units
-    table[x, i] += units
-
-
-@pytest.mark.parametrize(
-    ("change", "rule"), [(move_a_unit, "columns"), (give_a_stranger_a_unit, "decoding"), (tilt, "rows")]
-)
-def test_an_encoder_that_does_not_keep_the_promise_is_found_at_its_first_use(tmp_path, change, rule):
+def test_an_encoder_that_does_not_keep_the_promise_is_found_at_its_first_use(tmp_path):
     """The client draws from the altered encoder and notes its digest: only the law check can tell."""
     dear = plan(CHAIN, 1, "comb")
-    altered = Altered(dear, change)
+    altered = Altered(dear, move_a_unit)
 
     def digest(self, plan, last, next, lag):  # noqa: ARG001
         table = altered.encoder(last, next, lag).toarray()
@@ -284,7 +217,7 @@ def test_an_encoder_that_does_not_keep_the_promise_is_found_at_its_first_use(tmp
 
     made = life(tmp_path, planner=CheapestPlan(dear)).live(20, [patch.object(PlanDigests, "of", digest)])
     found = made.audit(plans={dear.name: altered})
-    assert (found.first.step, found.first.rule) == (first_off(made), rule)
+    assert (found.first.step, found.first.rule) == (first_off(made), "columns")
 
 
 def test_a_plan_that_is_not_at_hand_or_an_encoder_with_other_digits_leaves_steps_unchecked(tmp_path):
@@ -297,7 +230,7 @@ def test_a_plan_that_is_not_at_hand_or_an_encoder_with_other_digits_leaves_steps
     other = Altered(plans()[1], move_a_unit)
     found = made.audit(plans={cheap.name: cheap, plans()[1].name: other})
     assert (found.word, [step for step, _ in found.unchecked]) == ("NO VERDICT", ones)
-    assert "made again by the installed code" in str(found)
+    assert "the law that the journal notes is not on record" in str(found)
 
 
 def test_a_plan_switched_back_to_a_dearer_one_is_found_and_one_that_gets_cheaper_is_not(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 
 from clikit import call as command
 from onoff import Chain
+from onoff.audit.habits import Habits as ClaimedHabits
+from onoff.audit.habits import Recorded
 from onoff.client.disk import connect, newest_chain, write_row
 from onoff.client.journal import Journal
 from onoff.client.promises import Past
-from onoff.past import PublicState
 from onoff.past import habits as rules
 from onoff.past.habits import Habits, requests_needed
 from replaykit import Life, life
@@ -50,15 +52,6 @@ def test_a_stream_with_a_private_request_too_early_asks_for_everything_to_the_en
         assert (found.findings, found.off) == ((), 0)
 
 
-def test_a_blown_fuse_asks_for_everything_to_the_end(tmp_path):
-    made = stream(tmp_path)
-    honest = made.chain.simulate(OPEN, np.random.default_rng(1)).tolist()
-    made.chain = Path(FOUR, [*honest, *[t % 4 for t in range(61)]])
-    found = made.live(OPEN + 60).audit()
-    assert found.findings == ()
-    assert next(step.step for step in made.steps() if step.step > OPEN and step.lag == 0) > OPEN
-
-
 def test_the_command_needs_no_chain_for_a_journal_that_learned(tmp_path):
     made = stream(tmp_path).live(90)
     call = ("audit", "log", made.log_file, "--journal", made.journal_file)
@@ -79,71 +72,39 @@ class Path:
         return np.array(self._path[:count])
 
 
-def from_sets(self, query):
-    """Planted: counts a transition also where there were more candidates."""
-    return self._with_query(self.habits.after_query(self.state.candidates.states[0], query), query)
+def too_early(honest, habits, state, query):
+    """Fits again though there are not enough transitions."""
+    after = honest(habits, state, query)
+    return after.refit(habits.chain.P, habits.chain.weight) if after.transitions.sum() == 20 else after
 
 
-def never_blown(self, state, query, honest=Habits.after_query):
-    """Planted: goes on though its requests do not follow the chain."""
-    after = honest(self, state, query)
-    return replace(after, stage="known") if after.stage == "all" else after
-
-
-def swaps_anywhere(self, state, query, honest=Habits.after_query):
-    """Planted: fits again as soon as there are enough transitions, inside larger sets, too; or early."""
-    after = honest(self, state, query)
-    if after.chain is self.chain and after.transitions.sum() == 20:
-        return after.refit(self.chain.P, self.chain.weight)
-    return after
-
-
-def into_private(self, state, request, _, honest=Habits.after_learning):
-    """Planted: goes on learning after a private request."""
-    return honest(self, state, request, False)
-
-
-def counts_into_private(self, reader, request, private, honest=PublicState.after_everything):
-    """Planted: counts the transition from a known state into a request that is made ON."""
-    seen = self.habits
-    if private and seen.stage == "known" and len(self.state.candidates.states) == 1:
-        seen = seen.after_query(self.state.candidates.states[0], (request,))
-    return honest(replace(self, habits=seen), reader, request, private)
-
-
-def swaps_late(self, state, query, honest=Habits.after_query):
-    """Planted: fits again four transitions after it is due."""
+def too_late(honest, habits, state, query):
+    """Fits again four transitions after it is due."""
     with patch.object(rules, "FEW", 11):
-        return honest(self, state, query)
+        return honest(habits, state, query)
 
 
-def blows_without_reason(self, state, query, honest=Habits.after_query):
-    """Planted: gives up though its requests follow the chain."""
-    after = honest(self, state, query)
+def without_reason(honest, habits, state, query):
+    """Gives up though its requests follow the chain."""
+    after = honest(habits, state, query)
     return replace(after, stage="all") if after.transitions.sum() == 17 else after
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "mistake", "rule"),
-    [
-        (PublicState, "after", from_sets, "habits"), (Habits, "after_query", swaps_anywhere, "habits"),
-        (Habits, "after_query", swaps_late, "habits"), (Habits, "after_query", never_blown, "status"),
-        (Habits, "after_query", blows_without_reason, "status"), (Habits, "after_learning", into_private, "habits"),
-        (PublicState, "after_everything", counts_into_private, "habits"),
-    ],
-)  # fmt: skip
-def test_a_planted_mistake_is_found_at_its_first_step(tmp_path, owner, name, mistake, rule):
-    made = stream(tmp_path)
-    steps = 180
-    if mistake is never_blown:
-        honest = made.chain.simulate(OPEN, np.random.default_rng(1)).tolist()
-        made.chain, steps = Path(FOUR, [*honest, *[t % 4 for t in range(81)]]), OPEN + 80
-    if mistake is into_private:
-        made.asked = lambda t, request, wanted: t == 9
-    made.live(steps, [patch.object(owner, name, mistake)])
-    found = made.audit()
-    assert found.first.rule == rule
-    assert found.first.step == first_difference(made)
+MISTAKES = [(too_early, "habits", 0), (too_late, "habits", 0), (without_reason, "status", 1)]
+
+
+@pytest.mark.parametrize(("mistake", "rule", "later"), MISTAKES)
+def test_a_planted_mistake_is_found_at_its_first_step(tmp_path, mistake, rule, later):
+    """`later`: the stage after a step shows in the next one."""
+    made, honest = stream(tmp_path, private=0.0), Habits.after_query
+
+    def planted(self, state, query):
+        right, after = honest(self, state, query), mistake(honest, self, state, query)
+        made.wrong += [made.t] * ((right.stage, right.chain) != (after.stage, after.chain))
+        return after
+
+    found = made.live(180, [patch.object(Habits, "after_query", planted)]).audit()
+    assert (found.first.rule, found.first.step) == (rule, made.wrong[0] + later)
 
 
 def test_a_chain_that_was_replaced_in_the_journal_is_found(tmp_path):
@@ -165,13 +126,6 @@ def test_a_chain_that_is_fitted_again_to_the_same_rows_is_noted_with_its_new_wei
         assert made.live(50).audit(record=None, engine=made.engine()).findings == ()
         weights = {step: chain.weight.tolist() for step, chain in made.chains().items()}
     assert weights == {0: [10, 10], 22: [20, 20], 42: [30, 30]}
-
-
-def test_a_chain_that_rests_on_next_to_nothing_is_followed(tmp_path):
-    little = Chain(np.full((2, 2), 0.5), weight=[1e-4, 1e-4])
-    made = life(tmp_path, "past", chain=little, sensitive=(), private=0.0)
-    with patch.object(Life, "stated", little):
-        assert made.live(15).audit(record=None, engine=made.engine()).findings == ()
 
 
 def test_a_stated_chain_that_counts_replace_is_followed_to_the_end(tmp_path):
@@ -243,30 +197,15 @@ def test_a_client_that_was_told_to_learn_anew_is_followed(tmp_path, begin):
     assert found.drawn > 20
 
 
-def first_difference(made):
-    """The step at which the client's chain or stage first is another one than that of the rules."""
-    public, chains, reader = PublicState(Habits(made.stated, "learning")), made.chains(), None
-    for step in made.steps():
-        if public.asks_for_all(step.asked_private) != (step.lag == 0):
-            return step.step
-        before = public.habits.chain
-        if step.lag == 0:
-            public = public.after_everything(reader, step.request, step.asked_private)
-        else:
-            public = public.after(step.query)
-        reader, noted = step.request, chains.get(step.step + 1)
-        due = public.habits.chain if public.habits.chain is not before else None
-        if (noted is None) != (due is None) or (due is not None and not np.allclose(noted.P, due.P)):
-            return step.step
-    raise AssertionError("no difference")
-
-
 def test_the_bets_of_player_and_referee_are_the_same():
-    from onoff.audit.habits import _factor
-
     rng = np.random.default_rng(5)
-    for _ in range(300):
-        mu, nu = rng.dirichlet(np.full(6, 0.5), 2)
-        mu = np.maximum(mu, 1e-9) / np.maximum(mu, 1e-9).sum()
-        eps, y = rng.choice([0, 0.01, 0.1, 0.5]), rng.integers(6)
-        assert np.isclose(_factor(mu, nu, eps, y), rules.clip_factors(mu, nu, eps)[y], rtol=1e-7)
+    for weight in (None, 1e-4, 5, 500):
+        for _ in range(50):
+            P, counts = np.maximum(rng.dirichlet(np.full(4, 0.5), 4), 1e-9), rng.integers(0, 9, (4, 4))
+            chain = Chain(P / P.sum(axis=1, keepdims=True), weight=None if weight is None else [weight] * 4)
+            journal = SimpleNamespace(chains={}, sensitive=())
+            referee = ClaimedHabits(Recorded(chain.P, chain.step, 1, chain.weight), "known", journal)
+            referee._counts = counts
+            state, y = rng.integers(4, size=2)
+            factors = Habits(chain, "known", counts).factors(state)[:, y]
+            assert np.allclose(referee._factors(state, y), factors, rtol=1e-7)

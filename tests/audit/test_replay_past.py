@@ -27,6 +27,7 @@ from onoff.past.step import prepare
 from onoff.schemes.certificate import Certificate
 from onoff.schemes.law import Law, everything
 from oracles import random_chain
+from pastkit import table
 from replaykit import drawing, life, write_lines
 from sampling import in_turn
 
@@ -68,68 +69,32 @@ def test_one_law_of_many_states_passes(tmp_path):
 def as_an_open_request(honest, step, request, state, below):
     """A sensitive request is drawn from the encoder, as for the likeliest open request, instead of from mu."""
     if request in step.candidates.hidden:
-        request = int(step.encoder(state).toarray().sum(axis=1).argmax())
+        request = int(table(step, state).sum(axis=1).argmax())
     return honest(step, request, state, below)
-
-
-def same_set():
-    kept = []
-
-    def again(honest, step, request, state, below):
-        query = honest(step, request, state, below)
-        if kept and kept[-1] in step.sets and request in kept[-1]:
-            query = kept[-1]
-        kept.append(query)
-        return query
-
-    return again
 
 
 def neighbour(honest, step, request, state, below):
     """The encoder of another candidate serves, where it has the request."""
-    others = [z for z in step.candidates.live if z != state and step.encoder(z).toarray()[request].any()]
+    others = [z for z in step.candidates.live if z != state and table(step, z)[request].any()]
     return honest(step, request, others[0] if others else state, below)
 
 
-def lacks_the_sensitive(honest, step, request, state, below):
-    query, hidden = honest(step, request, state, below), step.candidates.hidden
-    return query if request in hidden else tuple(x for x in query if x not in hidden)
-
-
-def replaced(place, unfair):
-    """Where `unfair` says so, the set at this place of those that have the source, by size; the numbers stay noted."""
+def smallest_at_times():
+    """One draw of a hundred takes the smallest set that has the source; the numbers stay noted."""
     coin = random.Random(1).random
 
     def draw(honest, step, request, state, below):
-        query, alike = honest(step, request, state, below), [one for one in step.sets if request in one]
-        return sorted(alike, key=len)[place] if unfair(step, request, state, query, coin()) else query
+        query = honest(step, request, state, below)
+        smallest = min((one for one in step.sets if request in one), key=len)
+        return smallest if coin() < 0.01 else query
 
     return draw
 
 
-def is_sensitive(step, request, *_):
-    return request in step.candidates.hidden
-
-
-def is_full_at_first(step, request, _, query, __):
-    n = step.candidates.chain.n
-    return is_sensitive(step, request) and len(step.candidates.states) == n == len(query)
-
-
-def is_unlikely(step, request, state, _, coin):
-    return step.candidates.chain.P[state, request] < 0.16 and coin < 0.2
-
-
 DRAWS = {
-    "the smallest set if sensitive": replaced(0, is_sensitive),
     "the encoder instead of mu": as_an_open_request,
-    "the same set again": same_set(),
     "the encoder of another state": neighbour,
-    "without the sensitive source": lacks_the_sensitive,
-    "the smallest set in 1 % of draws": replaced(0, lambda *given: given[-1] < 0.01),
-    "no full set if sensitive, after ON": replaced(0, is_full_at_first),
-    "more full sets if unlikely": replaced(-1, is_unlikely),
-    "more full sets if sensitive": replaced(-1, lambda *given: is_sensitive(*given) and given[-1] < 0.2),
+    "the smallest set in 1 % of draws": smallest_at_times(),
 }
 
 
@@ -142,23 +107,6 @@ def test_a_draw_that_does_not_follow_its_number_is_found_at_the_first_one(tmp_pa
     assert (found.first.step, found.first.rule) == (made.wrong[0], "draw"), str(found)
 
 
-def openly(honest, step, request, state, below):
-    query = honest(step, request, state, below)
-    return (request,) if request not in step.candidates.hidden and request % 2 else query
-
-
-def as_a_sensitive_one(honest, step, request, state, below):
-    """Fresh clocks for an open request: it need not win."""
-    query = honest(step, step.candidates.hidden[0], state, below)
-    return tuple(sorted({*query, request}))
-
-
-def row_of_the_next_state(honest, step, request, state, below):
-    live = step.candidates.live
-    other = live[(live.index(state) + 1) % len(live)] if state in live else state
-    return honest(step, request, other, below)
-
-
 @pytest.mark.parametrize("sensitive", [(), (3, 70)])
 def test_races_are_run_again_from_their_clocks(tmp_path, sensitive):
     made = life(tmp_path, "past", sensitive=sensitive, **LARGE).live(30)
@@ -169,10 +117,13 @@ def test_races_are_run_again_from_their_clocks(tmp_path, sensitive):
     assert 0 < found.rounding < 1e-9
 
 
-@pytest.mark.parametrize("mistake", [openly, as_a_sensitive_one, row_of_the_next_state])
-def test_a_race_with_other_clocks_is_found_at_the_first_one(tmp_path, mistake):
+def test_a_race_that_is_not_kept_to_is_found_at_the_first_one(tmp_path):
+    def openly(honest, step, request, state, below):
+        query = honest(step, request, state, below)
+        return (request,) if request not in step.candidates.hidden and request % 2 else query
+
     made = life(tmp_path, "past", sensitive=(3, 70), **LARGE)
-    made.live(30, [drawing(made, RaceStep, mistake)])
+    made.live(30, [drawing(made, RaceStep, openly)])
     found = made.audit()
     assert (found.first.step, found.first.rule) == (made.wrong[0], "draw"), str(found)
 
@@ -187,19 +138,6 @@ def forgotten(honest, candidates):
     return replace(prepare(replace(candidates, states=candidates.states[:-1])), candidates=candidates)
 
 
-def candidates_of_the_set_before():
-    kept = []
-
-    def older(honest, candidates):
-        kept.append(candidates)
-        old = prepare(kept[-2]) if len(kept) > 1 else honest(candidates)
-        if old.owners is not None or len(candidates.live) < 3:
-            return honest(candidates)
-        return replace(old, candidates=candidates)
-
-    return older
-
-
 def set_without_a_sensitive_source(honest, candidates):
     """It is the least likely one: otherwise the client itself would not get far."""
     step = honest(candidates)
@@ -210,11 +148,7 @@ def set_without_a_sensitive_source(honest, candidates):
     return step
 
 
-LAWS = {
-    "forgotten": (forgotten, "rows"),
-    "before": (candidates_of_the_set_before(), "rows"),
-    "sensitive": (set_without_a_sensitive_source, "sensitive"),
-}
+LAWS = {"rows": forgotten, "sensitive": set_without_a_sensitive_source}
 
 
 def planted(made, mistake):
@@ -231,16 +165,13 @@ def planted(made, mistake):
     return patch.object(LawStore, "step", step)
 
 
-@pytest.mark.parametrize("name", LAWS)
-def test_a_law_that_does_not_keep_the_promise_is_found_at_its_first_step(tmp_path, name):
-    mistake, rule = LAWS[name]
+@pytest.mark.parametrize("rule", LAWS)
+def test_a_law_that_does_not_keep_the_promise_is_found_at_its_first_step(tmp_path, rule):
     made = life(tmp_path, "past", seed=2, chain=random_chain("dense", 6, 3), sensitive=(1,), private=0.1)
-    made.live(40, [planted(made, mistake)])
-    found = made.audit()
-    # The law of a larger set before it serves all candidates, too: then it is too dear.
-    not_certain = [step for step, _ in found.unchecked] if name == "before" else []
-    assert (min([found.first.step, *not_certain]), found.first.rule) == (made.wrong[0], rule), str(found)
-    assert made.audit(engine=made.engine()).first.step == made.wrong[0]
+    made.live(40, [planted(made, LAWS[rule])])
+    for options in three_ways(made)[:2]:
+        found = made.audit(**options)
+        assert (found.first.step, found.first.rule) == (made.wrong[0], rule), str(found)
 
 
 def test_candidates_without_the_sensitive_sources_of_the_set_are_found_at_the_first_law_made_of_them(tmp_path):
@@ -260,22 +191,6 @@ def test_candidates_without_the_sensitive_sources_of_the_set_are_found_at_the_fi
     found = made.audit(engine=made.engine())
     assert (found.first.step, found.first.rule) == (off, "law by request"), str(found)
     assert made.audit().unchecked[0][0] == off
-
-
-def test_an_encoder_with_a_unit_too_many_is_found_at_its_first_step(tmp_path):
-    made, honest = life(tmp_path, "past", seed=2, **SMALL), StepLaw.entries
-
-    def more(self, state):
-        requests, sets, units = honest(self, state)
-        wrong = made.t > 9 and len(self.candidates.live) > 2
-        made.wrong += [made.t] * wrong
-        return requests, sets, units + wrong * (np.arange(len(units)) == units.argmax())
-
-    made.live(40, [patch.object(StepLaw, "entries", more)])
-    known = {step.digest for step in made.steps()[: made.wrong[0]]}
-    first = next(step.step for step in made.steps() if step.step in made.wrong and step.digest not in known)
-    found = made.audit()
-    assert (found.first.step, found.first.rule) == (first, "columns"), str(found)
 
 
 # Laws that keep the promise, each by itself, and are chosen by the request.
@@ -344,37 +259,15 @@ def test_laws_of_another_maker_that_the_installed_code_makes_otherwise_leave_no_
     assert made.audit(engine=made.engine(), record=None).word == "NO VERDICT"
 
 
-def test_going_on_for_a_sensitive_request_is_found(tmp_path):
-    made, begin = life(tmp_path, "past", seed=2, **SMALL), promises.begin_past
-
-    def switched(state, public, request, private, *given, **more):
-        if request != 1 or public.asks_for_all(private) or state.owed:
-            return begin(state, public, request, private, *given, **more)
-        made.wrong.append(made.t)
-        done = begin(state, public, request, True, *given, **more)
-        pending = replace(done.pending, asked_private=False)
-        return replace(done, state=replace(done.state, pending=pending), pending=pending)
-
-    made.live(40, [patch.object(promises, "begin_past", switched)])
-    found = made.audit()
-    assert (found.first.step, found.first.rule) == (made.wrong[0], "status")
-
-
 # Proofs that a law is near the cheapest.
-
-
-def proofs(n, seed, sensitive=()):
-    chain = random_chain("sparse", n, seed)
-    candidates = Candidates(chain, sensitive, tuple(range(n)))
-    step = prepare(candidates)
-    return step, law_line(step.as_dict(), n), candidates.rows(candidates.live)
 
 
 def test_a_law_far_above_the_outer_bound_is_proved_by_its_cuts_and_by_nothing_less():
     far = 0
     for seed in range(40):
-        step, line, rows = proofs(6, seed)
-        outer = rows.max(axis=0).sum()
+        candidates = Candidates(random_chain("sparse", 6, seed), (), tuple(range(6)))
+        step, rows = prepare(candidates), candidates.rows(candidates.live)
+        line, outer = law_line(step.as_dict(), 6), rows.max(axis=0).sum()
         assert is_proved(line, rows, 0), seed
         if step.cost < 1.02 * outer or step.cost > 1.01 * step.certificate.bound:
             continue
@@ -414,26 +307,13 @@ def test_a_race_is_run_where_the_client_runs_one(n):
 # The record.
 
 
-def record_of(made):
-    return [json.loads(line) for line in made.record_file.read_text().splitlines()]
-
-
 @pytest.fixture
 def made(tmp_path):
     return life(tmp_path, "past", seed=3, kills=0.0, restarts=0.0, **SMALL).live(40)
 
 
-def test_laws_of_another_stream_are_not_those_of_the_journal(made, tmp_path):
-    other = life(tmp_path, "past", name="other", seed=5, **{**SMALL, "chain": random_chain("dense", 4, 9)}).live(40)
-    off = [step.step for step in made.steps() if step.lag]
-    for lines in (record_of(other), [{**line, "stream": record_of(made)[0]["stream"]} for line in record_of(other)]):
-        write_lines(other.record_file, lines)
-        found = made.audit(record=other.record_file)
-        assert (found.word, [step for step, _ in found.unchecked]) == ("NO VERDICT", off)
-
-
 def test_a_law_that_is_missing_or_changed_leaves_its_steps_unchecked_and_no_others(made):
-    lines = record_of(made)
+    lines = [json.loads(line) for line in made.record_file.read_text().splitlines()]
     masses = lines[2]["law"]["masses"]
     other = {**lines[2], "law": {**lines[2]["law"], "masses": [masses[0] + 1, masses[1] - 1, *masses[2:]]}}
     digest = law_line(lines[2]["law"], 4).digest

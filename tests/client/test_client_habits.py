@@ -21,7 +21,7 @@ from onoff.client import journal as journal_module
 from onoff.client.disk import connect_to_read, newest_chain
 from onoff.client.habits import HabitsStatus, chain_of_row, chain_row, forgotten_row
 from onoff.client.journal import Journal
-from onoff.client.protocol import begin_past
+from onoff.client.protocol import ANEW, begin_past
 from onoff.client.status import snapshot, status
 from onoff.errors import ChainError, JournalError, LogError, OnoffError
 from onoff.model.chain import UnknownChain
@@ -124,6 +124,26 @@ def test_a_request_that_was_lost_does_not_end_the_learning(tmp_path):
         with reader(world) as client:
             client.get("news")
             assert client.habits.stage == "learning"
+
+
+def test_a_complete_chain_is_not_used_for_the_request_after_a_lost_one_but_for_the_next(tmp_path):
+    """A request that is repeated does not follow the chain, and what is drawn for it would tell of the one before."""
+    with scene("any", tmp_path) as world:
+        with reader(world) as client:
+            learn(client)
+        journal = Journal(tmp_path / "habits", UnknownChain(NAMES).fingerprint, None)
+        journal.remember(gap=True)
+        journal.close()
+        with reader(world) as client:
+            assert client.get(OPEN[-1]).made_private
+            assert client.habits.stage == "complete"
+            client.get(OPEN[0])
+            assert client.habits.stage == "known"
+        journal = Journal(tmp_path / "habits", UnknownChain(NAMES).fingerprint, None)
+        plans, laws = zip(*((step.plan, step.law) for step in [*journal.steps()][-2:]), strict=True)
+        journal.close()
+    assert plans == (ANEW, "past")
+    assert laws[0] is None
 
 
 def test_requests_in_a_fixed_order_blow_the_fuse_and_then_all_are_made_on(tmp_path, caplog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 
 import pytest
 
@@ -63,13 +64,11 @@ def another(data):
 
 
 DAMAGES = {
-    "a digit": lambda file: file.write_bytes(file.read_bytes().replace(b'"mass": "', b'"mass": "A')),
     "half": lambda file: os.truncate(file, file.stat().st_size // 2),
     "bytes": lambda file: file.write_bytes(b"\xff\x00\n" + file.read_bytes()[:-9]),
     "unsealed": rewritten(lambda data: data.pop("seal")),
     "null": rewritten(lambda data: data.update(seal=None)),
     "foreign": rewritten(lambda data: data.update(seal="0" * 64)),
-    "planted": rewritten(another),
     "wrong": rewritten(another, resealed=True),
     "erased": lambda file: file.unlink(),
 }
@@ -95,6 +94,41 @@ def test_what_cannot_be_kept_is_made_again(tmp_path, makings):
     assert makings == [WANTED] * 2
 
 
+def planted(key):
+    """Files that somebody else may have put there, by name."""
+    return {
+        "a pipe": os.mkfifo,
+        "a link": lambda file: file.symlink_to(file.with_name("precious")),
+        "a link to a device": lambda file: file.symlink_to("/dev/zero"),
+        "for all to read": lambda file: (file.touch(), file.chmod(0o666)),
+        "lists in lists": lambda file: file.write_text(f'{{"key": "{key}", "seal": {"[" * 200_000}\n'),
+        "a text": lambda file: file.write_text(f'"12345678{key}"\n'),
+        "large": lambda file: (file.touch(), os.truncate(file, lawstore.LARGEST + 1)),
+    }
+
+
+@pytest.mark.parametrize("name", planted(""))
+def test_what_others_have_put_there_stops_no_request_and_stays_no_longer(tmp_path, makings, name):
+    path, precious = tmp_path / "journal", tmp_path / "precious"
+    precious.write_text("mine")
+    planted(lawstore._key(WANTED))[name](laws_beside(path))
+    honest = law(path)
+    assert makings == [WANTED]
+    status = laws_beside(path).lstat()
+    assert (stat.S_IFMT(status.st_mode), status.st_mode & 0o777) == (stat.S_IFREG, 0o600)
+    assert precious.read_text() == "mine"
+    assert law(path) == honest
+    assert makings == [WANTED]  # it was kept
+
+
+def test_without_a_key_nothing_is_kept(tmp_path, makings, monkeypatch):
+    """Nobody could read it, and every process would add the same laws."""
+    monkeypatch.setattr(lawstore, "seal", lambda _: "")
+    assert law(tmp_path / "journal") == law(tmp_path / "journal")
+    assert makings == [WANTED] * 2
+    assert not laws_beside(tmp_path / "journal").exists()
+
+
 def test_a_file_that_is_too_large_begins_anew(tmp_path, makings, monkeypatch):
     path = tmp_path / "journal"
     law(path)
@@ -108,6 +142,9 @@ def test_a_file_that_is_too_large_begins_anew(tmp_path, makings, monkeypatch):
     law(path, OTHERS[-1])
     law(path)
     assert makings == [WANTED]
+    monkeypatch.setattr(lawstore, "LARGEST", size // 2)
+    law(path)  # larger than the whole file may be
+    assert not laws_beside(path).exists()
 
 
 def test_laws_of_another_machine_or_chain_are_others(tmp_path, makings, monkeypatch):

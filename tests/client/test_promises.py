@@ -19,7 +19,7 @@ from onoff import Chain, connect, files
 from onoff.client import promises
 from onoff.client.clock import SendClock
 from onoff.client.journal import Journal
-from onoff.client.laws import HEAD, law_digest, maker
+from onoff.client.laws import HEAD, law_digest
 from onoff.client.laws import record as append
 from onoff.client.lawstore import LawStore
 from onoff.client.promises import Ahead
@@ -32,8 +32,7 @@ from onoff.errors import (
     SessionError,
     Unavailable,
 )
-from onoff.past import PastState
-from onoff.schemes.law import Law
+from onoff.past import PastState, RaceStep, StepLaw, step
 from oracles import random_chain
 
 CHAIN = Chain(random_chain("dense", 5, 3).P, NAMES)
@@ -41,12 +40,15 @@ STATUSES = [ON, ON, OFF, OFF, OFF, ON, OFF, OFF]
 READ = [NAMES[i % 5] for i in range(len(STATUSES))]
 
 
-def read(world, items=(), journal="journal", chain=CHAIN, **options):
+def client_of(world, journal="journal", chain=CHAIN, **options):
+    return connect(chain, **world.address(), journal=world.directory / journal, **{"delay": 0.001, **options})
+
+
+def read(world, items=(), journal="journal", **options):
     """The messages of some requests, by a client of its own."""
 
     async def run():
-        where = {**world.address(), "journal": world.directory / journal}
-        async with connect(chain, **where, delay=options.pop("delay", 0.001), **options) as client:
+        async with client_of(world, journal, **options) as client:
             return [await client.get(source, private=private) for source, private in items]
 
     return asyncio.run(run())
@@ -115,7 +117,7 @@ def test_a_journal_keeps_its_promise_and_its_sensitive_sources(own):
     read(own, [("news", None)], promise="past", sensitive=["weather"])
     read(own, [("news", None)])
     other = own.directory / "other"
-    read(own, [("news", None)], journal="other", promise="both", background=False)
+    read(own, [("news", None)], "other", promise="both", background=False)
     for options, words in (
         ({"promise": "past"}, "was made for the promise 'both'"),
         ({"sensitive": ["news"]}, "was made without sensitive sources"),
@@ -125,7 +127,7 @@ def test_a_journal_keeps_its_promise_and_its_sensitive_sources(own):
 
 def test_a_next_request_is_refused_by_a_journal_that_does_not_hide_it(own):
     async def run():
-        async with connect(CHAIN, **own.address(), journal=own.directory / "journal", delay=0.001) as client:
+        async with client_of(own) as client:
             await client.get("news", "sports")
 
     read(own, [("news", ON)])
@@ -133,11 +135,11 @@ def test_a_next_request_is_refused_by_a_journal_that_does_not_hide_it(own):
 
 
 def test_a_request_that_the_chain_calls_impossible_changes_nothing(own):
-    chain = Chain([[0.5, 0.5, 0, 0, 0]] * 5, NAMES)  # three sources that none leads to
-    read(own, [("news", ON)] * 2, chain=chain)
-    ask = partial(read, own, [("weather", OFF)], chain=chain)
-    unchanged(own, own.directory / "journal", ask, ContextError, "impossible to ask for 'weather'")
-    assert read(own, [("weather", ON)], chain=chain)  # while ON any request will do
+    read(own, [("sports", ON), ("news", ON)], chain=LONGER)
+    ask = partial(read, own, [("weather", OFF)], chain=LONGER)
+    words = "impossible to ask for 'weather' right after 'sports' -> 'news'"
+    unchanged(own, own.directory / "journal", ask, ContextError, words)
+    assert read(own, [("weather", ON)], chain=LONGER)  # while ON any request will do
 
 
 # What is prepared between requests.
@@ -195,8 +197,7 @@ def test_a_message_is_held_back_until_the_next_step_is_prepared_but_not_for_ever
         return honest(self, candidates)
 
     async def run():
-        where = {**own.address(), "journal": own.directory / "journal"}
-        async with connect(CHAIN, **where, delay=0.001) as client:
+        async with client_of(own) as client:
             await client.get("news", private=ON)
             return len(prepared)
 
@@ -228,8 +229,7 @@ def test_nothing_that_is_computed_again_decides_anything(own, monkeypatch):
     monkeypatch.setattr(LawStore, "step", lambda *_: 1 / 0)
 
     async def resume():
-        where = {**own.address(), "journal": own.directory / "journal"}
-        async with connect(CHAIN, **where, delay=0.001, ahead=False) as client:
+        async with client_of(own, ahead=False) as client:
             return await client.resume()
 
     own.server.reset()
@@ -245,8 +245,7 @@ def test_a_query_that_is_on_disk_counts_though_its_seal_cannot_be_written(own):
     """The transaction is there and the lock beside it fails: the client resumes, and draws after the query on disk."""
 
     async def run():
-        where = {**own.address(), "journal": own.directory / "journal"}
-        async with connect(CHAIN, **where, delay=0.001, sensitive=["weather"], first_ever=True) as client:
+        async with client_of(own, sensitive=["weather"], first_ever=True) as client:
             await client.get("news", private=ON)
             sound = os.dup(client.journal._guard._lock)
             unwritable = os.open(own.directory / "journal.lock", os.O_RDONLY)
@@ -268,32 +267,14 @@ def test_a_query_that_is_on_disk_counts_though_its_seal_cannot_be_written(own):
 # The record.
 
 
-def test_the_record_has_the_law_of_every_off_step_once_and_no_secret(own):
+def test_the_record_has_each_law_once_with_encoders_of_every_reader_and_no_secret(own):
     file = own.directory / "record"
     read(own, zip(READ, STATUSES, strict=True), record=file, sensitive=["weather"])
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    for line in lines:
-        assert [*line] == ["format", "version", "stream", "maker", "chain", "states", "law"]
-        assert (line["format"], line["version"], line["maker"], line["chain"]) == (
-            "onoff-law",
-            4,
-            maker(),
-            CHAIN.fingerprint,
-        )
-    laws = {digest_of(line["law"]): line["law"] for line in lines}
-    assert len({tuple(line["states"]) for line in lines}) == len(lines)
-    with closing(Journal(own.directory / "journal", CHAIN.fingerprint, None)) as journal:
-        drawn = [step for step in journal.steps() if not step.private]
-    assert laws.keys() == {step.law for step in drawn}
-    assert all(list(step.query) in laws[step.law]["sets"] for step in drawn)
-    assert {step.maker for step in drawn} == {maker()}
-    first = json.loads(json.dumps(PastState.start(CHAIN, ["weather"]).prepare().as_dict()))
-    assert lines[0]["law"] == first
-    assert first["encoders"].keys() == set("01234")  # of every reader
-
-
-def digest_of(law):
-    return law_digest(Law.of_sets([tuple(query) for query in law["sets"]], law["masses"], 5))
+    assert {tuple(line) for line in lines} == {("format", "version", "stream", "maker", "chain", "states", "law")}
+    assert len({tuple(line["states"]) for line in lines}) == len(lines) > 1
+    assert lines[0]["law"] == json.loads(json.dumps(PastState.start(CHAIN, ["weather"]).prepare().as_dict()))
+    assert lines[0]["law"]["encoders"].keys() == set("01234")
 
 
 def test_a_line_is_recorded_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -365,20 +346,18 @@ def test_without_a_promise_what_the_reader_knows_decides(own, tmp_path, words, p
     assert snapshot(tmp_path / "j").promise == promise
 
 
-SHORT = Chain([[0.5, 0.5, 0, 0, 0]] * 5, NAMES)
 LONGER = Chain([[0.2] * 5] * 5 + [[0.5, 0.5, 0, 0, 0]], NAMES, states=[*((x,) for x in range(5)), (1, 0)])
 
 
-@pytest.mark.parametrize(("chain", "after"), [(SHORT, "'news'"), (LONGER, "'sports' -> 'news'")])
-def test_a_file_with_an_impossible_request_is_refused_before_anything_is_asked(own, tmp_path, chain, after):
+def test_a_file_with_an_impossible_request_is_refused_before_anything_is_asked(own, tmp_path):
     """To stop in its middle would tell the server where the request stands. What was asked before the file counts."""
-    read(own, [("news", ON), ("sports", ON)], chain=chain)
+    read(own, [("news", ON), ("sports", ON)], chain=LONGER)
     (tmp_path / "requests").write_text("off news\noff weather\n")
     own.server.reset()
     words = ["--server", own.server.url, "--delay", "0"]
     found = call("play", tmp_path / "requests", *words, "--journal", own.directory / "journal")
     assert found.returncode == 2
-    assert f"impossible to ask for 'weather' right after {after}" in found.stderr
+    assert "impossible to ask for 'weather' right after 'sports' -> 'news'" in found.stderr
     assert not own.queries()
 
 
@@ -402,3 +381,14 @@ def test_a_preparation_that_failed_is_tried_again():
 
     assert asyncio.run(twice()) == ["these"]
     assert tries == ["these"] * 2
+
+
+@pytest.mark.parametrize(("kind", "most"), [(StepLaw, 100), (RaceStep, 0)])
+def test_nothing_that_many_sources_make_long_is_left_for_between_call_and_query(own, monkeypatch, kind, most):
+    """The cost of a law takes 20 ms for some thousands of sources."""
+    monkeypatch.setattr(step, "is_race", lambda n, rows: most < rows)
+    counting = set()
+    monkeypatch.setattr(kind, "cost", property(lambda _: counting.add(threading.current_thread()) or 2.0))
+    read(own, zip(READ, STATUSES, strict=True))
+    assert counting
+    assert threading.main_thread() not in counting

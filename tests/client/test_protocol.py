@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onoff import Chain, plan
-from onoff.client.protocol import State, begin_both, finish, next_lag
+from onoff.client.protocol import State, begin_both, begin_past, finish, next_lag
 from onoff.errors import Announced, ContextError, NothingPending, PendingRequest, PlanError
+from onoff.past import Habits, PastState, PublicState
 from onoff.testing import chains
 from oracles import dependence, joint_law, random_chain
 from sampling import examples
@@ -107,6 +108,13 @@ def test_impossible_requests_and_missing_plans_are_errors():
         begin_both(state, ring, 1, 2, False, plan(Chain.symmetric(3, 0.5), 1))
     with pytest.raises(PlanError, match="smaller lag"):
         begin_both(state, ring, 1, 2, False, plan(ring, 2))
+
+
+def test_a_step_of_past_is_drawn_from_a_law_of_the_last_queries_alone(chain):
+    state, public = State(reader=0, owed=0), PublicState(Habits(chain, "known"), queries=((0, 1, 2, 3),))
+    for prepared in (None, PastState(chain, (), ((0, 1),)).prepare()):
+        with pytest.raises(PlanError, match="prepared for the last queries"):
+            begin_past(state, public, 1, False, prepared)
 
 
 @settings(max_examples=examples(40))

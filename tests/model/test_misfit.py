@@ -32,6 +32,7 @@ from onoff.model.misfit import (
 from onoff.model.requests import lags_of
 from onoff.past import PastState
 from onoff.testing import dense, trees
+from pastkit import table
 from sampling import examples
 
 pairs = st.integers(2, 3).flatmap(lambda n: st.tuples(dense(n), dense(n), st.sampled_from([0.0, 0.02, 0.3, 1.0])))
@@ -252,8 +253,8 @@ def test_what_is_found_is_what_all_paths_of_the_true_chain_tell():
     step = PastState.start(USED).prepare()
     start, laws = FAR.stationary(), []
     for i in range(3):
-        table = step.encoder(i).toarray()
-        laws.append(FAR.P[i] @ (table / table.sum(axis=1, keepdims=True)))
+        units = table(step, i)
+        laws.append(FAR.P[i] @ (units / units.sum(axis=1, keepdims=True)))
     mean = start @ np.array(laws)
     expected = sum(start[i] * law @ np.log2(law / mean) for i, law in enumerate(laws))
     assert most_bits(past_under(USED, FAR, "10")) == pytest.approx(expected, rel=1e-9)

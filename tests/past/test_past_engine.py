@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,16 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onoff import Chain
-from onoff.errors import ChainError, ContextError, PlanError
+from onoff.audit import rows as audited
+from onoff.errors import ChainError, ContextError
 from onoff.model.bounds import outer_bound
 from onoff.model.posterior import RowTable
 from onoff.past import Candidates, PastState, RaceStep, laws
-from onoff.past.step import MANY, SEVERAL, prepare
+from onoff.past.step import MANY, SEVERAL, is_race, prepare
 from onoff.schemes.law import DENOMINATOR
 from onoff.schemes.peel import peel
 from onoff.testing import chains, trees
 from oracles import paper_program, random_chain, seeds
-from pastkit import exactly
+from pastkit import exactly, table
 from sampling import examples
 
 
@@ -47,7 +49,7 @@ def small(draw):
     return PastState(chain, tuple(sorted(draw(sources) if draw(st.booleans()) else ())), queries)
 
 
-@given(st.one_of(wild(), small().map(lambda state: state.candidates)))
+@given(wild())
 @settings(max_examples=examples(100))
 def test_every_encoder_fills_every_set_exactly_and_its_rows_are_within_the_rounding(candidates):
     step, chain = prepare(candidates), candidates.chain
@@ -58,14 +60,14 @@ def test_every_encoder_fills_every_set_exactly_and_its_rows_are_within_the_round
     if len(candidates.live) < 3:
         assert step.cost <= step.lower_bound * (1 + 1e-12)
     for z in candidates.live:
-        table = step.encoder(z).toarray()
-        assert (table >= 0).all()
-        assert tuple(table.sum(axis=0).tolist()) == step.masses
-        assert not table[~step.law.member.T].any()
+        units = table(step, z)
+        assert (units >= 0).all()
+        assert tuple(units.sum(axis=0).tolist()) == step.masses
+        assert not units[~step.law.member.T].any()
         opened = [float(p) * (x not in candidates.hidden) for x, p in enumerate(chain.P[z])]
-        sums, row = table.sum(axis=1).tolist(), exactly(tuple(opened))
-        assert [units > 0 for units in sums] == [p > 0 for p in row]
-        off = sum(abs(Fraction(units, DENOMINATOR) - p) for units, p in zip(sums, row, strict=True)) / 2
+        sums, row = units.sum(axis=1).tolist(), exactly(tuple(opened))
+        assert [total > 0 for total in sums] == [p > 0 for p in row]
+        off = sum(abs(Fraction(total, DENOMINATOR) - p) for total, p in zip(sums, row, strict=True)) / 2
         assert off <= Fraction(step.rounding)
 
 
@@ -91,11 +93,10 @@ def test_few_sources_reach_the_optimum(state):
         assert step.cost <= least * (1 + 5e-3)
 
 
-@given(small())
-@settings(max_examples=examples(20))
-def test_a_law_is_the_same_to_the_bit_whoever_makes_it(state):
-    chain = Chain(state.chain.P, state.chain.names, states=state.chain.states)
-    assert PastState(chain, state.sensitive, state.queries).prepare().as_dict() == state.prepare().as_dict()
+def test_a_probability_below_the_normal_floats_is_one_like_others():
+    rows = [[1, 0, 0, 0], [0, 1 / 64, 0, 63 / 64], [1e-3, 1 - 1e-3, 1e-312, 0], [0, 0, 0, 1]]
+    step = prepare(Candidates(Chain(rows), (0,), (1, 2, 3)))
+    assert step.draw(2, 2) == (0, 1, 2, 3)
 
 
 def test_the_kind_of_a_law_follows_from_the_numbers_of_sources_and_rows():
@@ -113,6 +114,14 @@ def test_the_kind_of_a_law_follows_from_the_numbers_of_sources_and_rows():
     }
 
 
+def test_many_rows_of_very_many_sources_are_left_to_a_race_by_client_and_referee():
+    """A draw from a table must take less than a delay: for 2,000 sources and 40 rows it took 60 ms."""
+    most = {3: 3, MANY: MANY, MANY + 1: SEVERAL, 500: SEVERAL, 1000: 20, 2000: 10, 15_000: 2}
+    for n, rows in product(most, (1, 2, 3, 10, 11, 20, 21, SEVERAL, SEVERAL + 1, MANY)):
+        seen = SimpleNamespace(is_open=range(n), live=range(rows))
+        assert is_race(n, rows) is audited.Candidates.is_race.fget(seen) is (rows > most[n] and n > MANY)
+
+
 def test_names_or_indices_say_what_is_sensitive():
     chain = Chain(random_chain("dense", 3, 1).P, ["news", "health", "sports"])
     assert PastState.start(chain, ["health"]).sensitive == (1,)
@@ -124,13 +133,10 @@ def test_names_or_indices_say_what_is_sensitive():
 
 def test_impossible_requests_foreign_states_and_passed_deadlines_are_errors():
     state = PastState(Chain([[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]]), (), ((0, 1),))
-    for request in (2, 3, -1, None):
+    for request, reader in ((2, 0), (3, 0), (-1, 0), (None, 0), (0, 2), (0, 3), (0, -1), (0, None)):
         with pytest.raises(ContextError, match="impossible") as caught:
-            state.prepare().draw(request, 0)
+            state.prepare().draw(request, reader)
         assert caught.value.request == request
-    for reader in (2, 3, -1, None):
-        with pytest.raises(PlanError, match="none that the last queries allow"):
-            state.prepare().draw(0, reader)
     with pytest.raises(TimeoutError):
         PastState.start(random_chain("dense", 14, 1)).prepare(-np.inf)
 

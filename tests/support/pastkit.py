@@ -16,6 +16,8 @@ from functools import cache
 from types import SimpleNamespace
 from unittest.mock import patch
 
+import numpy as np
+
 from exactstreams import distance, random_tree, widest
 from onoff import Chain
 from onoff.client.protocol import State, begin_past, finish
@@ -38,6 +40,14 @@ def habits(n, depth, seed, full=False, zeros=True):
     """A random tree (`exactstreams.random_tree`) as habits of the package."""
     rows = random_tree(n, depth, seed, full, zeros)
     return Chain([[weight / sum(row) for weight in row] for row in rows.values()], states=rows)
+
+
+def table(step, state):
+    """The units of every request on every set, in the encoder of a state."""
+    requests, sets, units = step.entries(state)
+    found = np.zeros(step.law.member.shape[::-1], dtype=np.int64)
+    found[requests, sets] = units
+    return found
 
 
 @cache

@@ -41,13 +41,13 @@ FAINT = 2.0**-800  # contexts less likely than this are not looked at
 def check_race(candidates: Candidates, query: Query, numbers: Pairs, request: int, state: int | None) -> Finding | None:
     """Find what is wrong with a draw of the promise `past`; the state is None if the request is sensitive."""
     sources = np.flatnonzero(candidates.is_open)
-    clocks = exponentials(numbers, len(sources) + (state is not None))
+    clocks = exponentials(numbers, len(sources) + 1)
     if isinstance(clocks, str):
         return Finding("draw", clocks)
+    *clocks, common = clocks
     if state is not None:
         row = candidates.chain.P[state, sources].tolist()
         shares = [int(ldexp(weight, WEIGHT - frexp(max(row))[1])) for weight in row]
-        *clocks, common = clocks
         clocks[int(np.searchsorted(sources, request))] = 0
         clocks = [own + share * common // sum(shares) for own, share in zip(clocks, shares, strict=True)]
     times, near = np.array([float((clock >> (FINE - GRID)) + 1) for clock in clocks]), np.zeros(len(sources))

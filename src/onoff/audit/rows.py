@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from onoff.audit.habits import Recorded
 
 DIGITS = 256  # leading binary digits of the smallest entry of a walk
-MANY, SEVERAL = 100, 40  # beyond so many sources, with more than so many rows, a race is run
+# Beyond so many sources, with more than so many rows or numbers in more than two rows, a race is run.
+MANY, SEVERAL, NUMBERS = 100, 40, 20_000
 
 
 def integers(P: Floats) -> list[list[int]]:
@@ -79,7 +80,8 @@ class Candidates:
     @property
     def is_race(self) -> bool:
         """True if the set is that of a race, which has no table of sets."""
-        return len(self.is_open) > MANY and len(self.live) > SEVERAL
+        n, rows = len(self.is_open), len(self.live)
+        return n > MANY and rows > 2 and (rows > SEVERAL or rows * n > NUMBERS)
 
     @cached_property
     def rows(self) -> Floats:

@@ -12,15 +12,17 @@ import hashlib
 import json
 import os
 from base64 import b64decode, b64encode
-from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from onoff.client.laws import maker
+from onoff.errors import OnoffError
+from onoff.files import read_regular
 from onoff.past import Candidates, RaceStep, StepLaw
 from onoff.past.step import prepare
 from onoff.plans.file import seal
@@ -29,6 +31,9 @@ from onoff.schemes.law import Law
 
 LARGEST = 64 * 2**20  # bytes of the file: then it begins anew
 KEPT = 16  # steps in memory
+APPENDING = os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# What reading a line may raise that anybody may have written.
+DAMAGE = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, ArithmeticError
 KEY = slice(len('{"key": "'), len('{"key": "') + 64)  # where a line has its key
 
 
@@ -37,8 +42,8 @@ class LawStore:
 
     def __init__(self, path: Path) -> None:
         self._file = laws_beside(path)
-        self._steps: OrderedDict[Candidates, StepLaw | RaceStep] = OrderedDict()
-        self._lines = dict(self._index())
+        self._steps: dict[Candidates, StepLaw | RaceStep] = {}
+        self._lines = self._index()
 
     def step(self, candidates: Candidates) -> StepLaw | RaceStep:
         """The next OFF step of these candidates: remembered, read or made."""
@@ -52,23 +57,27 @@ class LawStore:
                     self._append(key, found)
         self._steps[candidates] = found
         if len(self._steps) > KEPT:
-            self._steps.popitem(last=False)
+            del self._steps[next(iter(self._steps))]
         return found
 
-    def _index(self) -> list[tuple[str, int]]:
-        """Where each law's line begins."""
-        found, place = [], 0
-        with suppress(OSError), self._file.open("rb") as lines:
-            for line in lines:
-                found.append((line[KEY].decode("ascii", "replace"), place))
-                place += len(line)
+    def _index(self) -> dict[str, int]:
+        """Where each law's line begins. What is no file of ours makes room for one."""
+        found, place, content = {}, 0, b""
+        try:
+            content = read_regular(self._file, LARGEST)
+        except OnoffError:
+            with suppress(OSError):
+                self._file.unlink()
+        for line in BytesIO(content):
+            found[line[KEY].decode("ascii", "replace")] = place
+            place += len(line)
         return found
 
     def _read(self, key: str, candidates: Candidates) -> StepLaw | None:
         place = self._lines.get(key)
         if place is None:
             return None
-        with suppress(OSError, ValueError, KeyError, TypeError, ArithmeticError), self._file.open("rb") as lines:
+        with suppress(*DAMAGE), self._file.open("rb") as lines:
             lines.seek(place)
             data = json.loads(lines.readline())
             stated = data.pop("seal")
@@ -88,10 +97,14 @@ class LawStore:
             "mass": b64encode(law.mass.astype("<i8").tobytes()).decode(),
             "certificate": asdict(step.certificate),
         }
-        line = json.dumps({**data, "seal": seal(data)}).encode() + b"\n"
+        data["seal"] = seal(data)
+        line = json.dumps(data).encode() + b"\n"
+        if not data["seal"] or len(line) > LARGEST:
+            return
         with suppress(OSError):
-            descriptor = os.open(self._file, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(self._file, APPENDING, 0o600)
             try:
+                os.fchmod(descriptor, 0o600)  # it may be older
                 place = os.fstat(descriptor).st_size
                 if place + len(line) > LARGEST:
                     os.ftruncate(descriptor, 0)

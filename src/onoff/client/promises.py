@@ -148,7 +148,7 @@ class Past(Drawing):
     def status(self, private: bool | None, gap: bool) -> bool:
         """A request is ON unless told otherwise; while learning, and with sensitive sources, it is OFF.
 
-        A gap matters to queries that are drawn with a known chain alone.
+        A private request would end the learning, so there a gap leaves the status as it is.
         """
         stage = self._public.habits.stage
         is_open = stage in ("learning", "complete") or bool(self._journal.sensitive)
@@ -187,7 +187,7 @@ class Past(Drawing):
             self._recorded.add(known)
         step = None if ready is None else ready.step
         request = self._chain.index(source)
-        anew = gap and self._public.habits.stage == "known"
+        anew = gap and self._public.habits.stage in ("complete", "known")
         begun = begin_past(
             self._journal.state,
             self._public,
@@ -200,7 +200,8 @@ class Past(Drawing):
             spared=now.spared,
         )
         begun = self._journal.name_versions(begun, now.at)
-        cost, law = (float(self._chain.n), None) if ready is None else (ready.step.cost, ready.digest)
+        is_full = begun.pending.private
+        cost, law = (float(self._chain.n), None) if ready is None or is_full else (ready.cost, ready.digest)
         before = self._public.habits
         try:
             self._journal.begin(begun, cost, law, None if law is None else maker())
@@ -229,19 +230,23 @@ class Past(Drawing):
         """Take or make the law. A line of the record has all states' encoders: the reader's alone would name it."""
         step = self._laws.step(candidates)
         if step.law is None:
-            return Prepared(step, None)
+            return Prepared(step, step.cost, None)
         digest = law_digest(step.law)
         if self._record is None or (candidates, digest) in self._recorded:
-            return Prepared(step, digest)
+            return Prepared(step, step.cost, digest)
         assert isinstance(step, StepLaw)
-        return Prepared(step, digest, law_line(self._journal.stream, step))
+        return Prepared(step, step.cost, digest, law_line(self._journal.stream, step))
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A step, the digest of its law (None for a race), and the law's line for the record (empty if none is needed)."""
+    """A step, its expected cost, the digest of its law, None for a race, and the law's line for the record, if any.
+
+    What takes long for many sources is done here, not between a call and its query.
+    """
 
     step: StepLaw | RaceStep
+    cost: float
     digest: str | None
     line: bytes = b""
 

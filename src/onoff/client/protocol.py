@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain as chained
 from itertools import pairwise
 from typing import Any
@@ -89,8 +89,7 @@ class State:
         return self if self.pending is None else finish(self)
 
     def as_dict(self) -> dict[str, Any]:
-        pending = self.pending
-        return {**vars(self), "pending": None if pending is None else dict(vars(pending))}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> State:

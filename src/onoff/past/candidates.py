@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from onoff.errors import ContextError, PlanError
+from onoff.errors import ContextError
 from onoff.model.chain import Chain
 from onoff.model.powers import gamma
-from onoff.types import Floats, Mask, Query, is_whole
+from onoff.types import Floats, Mask, Query
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,7 @@ class Candidates:
         return gamma(self.chain.n + 2)
 
     def check(self, request: int, state: int) -> None:
-        """Raise `ContextError` unless a reader in this state can make the request, by the chain, or it is sensitive."""
-        if state not in self.states:
-            raise PlanError(f"the reader's state {state!r} is none that the last queries allow")
-        known = is_whole(request) and request < self.chain.n
+        """Raise `ContextError` unless a reader may be in this state and make this request, if it is not sensitive."""
+        known = state in self.states and request in range(self.chain.n)
         if not (known and (self.chain.P[state, request] or request in self.hidden)):
-            name = self.chain.names[request] if known else request
-            raise ContextError(
-                f"the request {name!r} is impossible now: the chain never gets there from what was asked before; "
-                "smooth the chain if it can happen",
-                request=request,
-            )
+            raise ContextError(f"the request {request!r} in the state {state!r} is impossible now", request=request)

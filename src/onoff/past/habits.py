@@ -67,7 +67,7 @@ class Habits:
     @property
     def blown(self) -> bool:
         """True if the bets say that requests do not follow the chain."""
-        return sum(self.wealth) / len(self.wealth) >= BLOWN
+        return bool(np.mean(self.wealth) >= BLOWN)
 
     @property
     def transitions(self) -> Units:
@@ -75,13 +75,13 @@ class Habits:
 
     def as_dict(self) -> dict[str, Any]:
         """All but the chain, for a journal."""
-        counted = () if self.counts is None else np.argwhere(self.counts)
-        counts = [[int(x), int(y), int(self.transitions[x, y])] for x, y in counted]
+        counts = np.zeros((0, 0), np.int64) if self.counts is None else self.counts
+        counted = counts.nonzero()
         return {
             "stage": self.stage,
             "wealth": list(self.wealth),
             "bets": self.bets,
-            "counts": counts,
+            "counts": np.transpose([*counted, counts[counted]]).tolist(),
         }
 
     @classmethod
@@ -148,9 +148,8 @@ class Habits:
         """Bet on a request in a known state."""
         turn, rest = divmod(self.bets, self.chain.n)
         stake = 0.0 if rest else 1 / ((turn + 1) * (turn + 2))
-        factors = self.factors(state)[:, request]
-        wealth = tuple(float((w + stake) * f) for w, f in zip(self.wealth, factors, strict=True))
-        return replace(self, wealth=wealth, bets=self.bets + 1)
+        wealth = (np.array(self.wealth) + stake) * self.factors(state)[:, request]
+        return replace(self, wealth=tuple(wealth.tolist()), bets=self.bets + 1)
 
     def count(self, state: int, request: int) -> Self:
         """Count a transition."""

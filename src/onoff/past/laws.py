@@ -1,13 +1,12 @@
 """The law of an OFF query of the promise `past`: one law that dominates the row of every candidate.
 
 The effort depends on the rows alone, and random orders come from a generator of their own: the same rows give the same
-law. Combs are tried first, then peeling, then the search for the optimum. The first law near the lower bound is taken.
-The outer bound may lie below the optimum by more than that; then the search proves a better bound.
+law. A few extreme rows are peeled; many are served by combs. Where that is not near the outer bound, a search for the
+optimum follows: it may lie above that bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import inf
 
 import numpy as np
@@ -16,7 +15,7 @@ from onoff.model.posterior import RowTable
 from onoff.schemes.certificate import Certificate, outer_certificate
 from onoff.schemes.comb import first_orders, mix_combs
 from onoff.schemes.flow import Repair, in_time
-from onoff.schemes.law import DENOMINATOR, Law, Member, everything, quantise
+from onoff.schemes.law import DENOMINATOR, Law, Member, quantise
 from onoff.schemes.optimum import Search
 from onoff.schemes.peel import peel
 from onoff.schemes.realise import finish, survey
@@ -24,17 +23,12 @@ from onoff.types import Floats
 
 NEAR = 2e-3  # above the lower bound, as a share of it: no other law is tried
 ENOUGH = 1.5e-2  # above the outer bound: for more than a few sources no search is made
-MANY_CONTEXTS = 2  # times the sources: habits with memory have them
-ENOUGH_OF_MANY = 1.9e-2  # the same for many contexts
 GAP = 1e-2  # of a search for many sources
 FEW = 12  # sources up to which the search goes on to NEAR
-SEVERAL = 40  # sources up to which a search for a few extreme rows comes first, if there are many others
 MANY = 100  # sources beyond which no search is made: it would take minutes
 ROUNDS = 40  # of the search: it ends far earlier unless the program is very degenerate
 PEELED_ROWS = 20  # extreme rows up to which peeling is tried; with many it is loose
 COMBS = 4, 8  # orders, at least and at most
-COMBS_OF_REST = 14, 14  # for what peeling leaves
-MORE_COMBS = 10, 10  # for many contexts, before a search, which takes long
 SAME = 1e-9  # a row that adds less to the peaks, or to what all rows share, adds nothing
 
 
@@ -45,87 +39,38 @@ def law_for(rows: RowTable, deadline: float = inf) -> tuple[Law, Certificate]:
     flow is less than their probability. A deadline changes no law: past it there is none, but a `TimeoutError`.
     """
     n, outer = rows.n, outer_certificate(rows)
-    if n == 1:
-        return everything(1), outer
-    if rows.groups > MANY_CONTEXTS * n:
-        return _law_for_many(rows, outer, deadline)
-    best = everything(n)
-    for member, mass in _proposals(rows, outer.bound, deadline):
-        best = min(best, _realise(rows, member, mass, deadline), key=Law.cost)
-        if best.cost() <= outer.bound * (1 + NEAR):
-            return best, outer
-    if not _is_searchable(rows) or (n > FEW and best.cost() <= outer.bound * (1 + ENOUGH)):
-        return best, outer
-    return _search(rows, rows, best, deadline)
+    law = _realise(rows, *_propose(rows, deadline), deadline)
+    near = NEAR if n <= FEW else ENOUGH
+    if n > MANY or law.cost() <= outer.bound * (1 + near):
+        return law, outer
+    return _search(rows, law, deadline)
 
 
-def _law_for_many(rows: RowTable, outer: Certificate, deadline: float) -> tuple[Law, Certificate]:
-    """The same for many contexts, as habits with memory have them. All flows of a law take long, so few are tried."""
-    best, proof = everything(rows.n), outer
-    near = NEAR if rows.n <= FEW else ENOUGH_OF_MANY
-    extremes = _extremes(rows)
-    peelable = _is_searchable(rows) and extremes.groups < rows.groups
-
-    def attempts() -> Iterator[tuple[Law, Certificate]]:
-        """Laws and proofs, the quickest first."""
-        if peelable and rows.n <= SEVERAL:
-            start = _realise(extremes, *_comb(extremes, *COMBS, deadline), deadline)
-            yield _search(rows, extremes, start, deadline)
-        for proposal in _proposals(rows, outer.bound, deadline):
-            yield _realise(rows, *proposal, deadline), outer
-        if peelable and rows.n > SEVERAL:
-            yield _search(rows, extremes, best, deadline)
-        if not peelable:
-            yield _realise(rows, *_comb(rows, *MORE_COMBS, deadline), deadline), outer
-        if _is_searchable(rows):
-            yield _search(rows, rows, best, deadline)
-
-    for law, proved in attempts():
-        best = min(best, law, key=Law.cost)
-        proof = max(proof, proved, key=lambda one: one.bound)
-        if best.cost() <= proof.bound * (1 + near):
-            break
-    return best, proof
-
-
-def _is_searchable(rows: RowTable) -> bool:
-    """Whether a search can end soon enough: of rows that are far off it could prove too little."""
-    return rows.n <= MANY and rows.relative_error <= NEAR
-
-
-def _search(rows: RowTable, core: RowTable, start: Law, deadline: float) -> tuple[Law, Certificate]:
-    """What a search for the optimum of some of the rows finds from a law of theirs, repaired for all; and a bound."""
-    search = Search(core, NEAR if rows.n <= FEW else GAP if core is rows else ENOUGH, start)
+def _search(rows: RowTable, start: Law, deadline: float) -> tuple[Law, Certificate]:
+    """What a search for the optimum finds from a law, and a bound."""
+    search = Search(rows, NEAR if rows.n <= FEW else GAP, start)
     for _ in range(ROUNDS):
         if search.done:
             break
         in_time(deadline)
         search.round(inf)
     found = search.best
-    if found is not start or core is not rows:
+    if found is not start:
         found = _realise(rows, found.member, found.mass / found.total, deadline)
     return found, search.certificate
 
 
-def _proposals(rows: RowTable, bound: float, deadline: float) -> Iterator[tuple[Member, Floats]]:
-    """Propose laws to be repaired, the quickest first.
-
-    Peeling follows combs that would need much repair, if there are few extreme rows, or if no search can mend a law.
-    Combs take what peeling leaves.
-    """
+def _propose(rows: RowTable, deadline: float) -> tuple[Member, Floats]:
+    """Propose a law to be repaired: peeled from a few extreme rows, and combs for what peeling leaves; else combs."""
     extremes = _extremes(rows)
-    peelable = extremes.groups <= PEELED_ROWS or rows.n > MANY
-    if not peelable or 4 * extremes.groups > 3 * rows.n:
-        first = _comb(rows, *COMBS, deadline)
-        if not peelable or _shortfall(rows, *first, deadline) <= NEAR * bound:
-            yield first
-    if peelable:
-        member, mass, rest = peel(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
-        if len(rest):
-            left = rest.sum(axis=1, keepdims=True)
-            combs, masses = _comb(RowTable(rest / left, rest > 0), *COMBS_OF_REST, deadline)
-            member, mass = np.concatenate([member, combs]), np.concatenate([mass, float(left.max()) * masses])
-        yield member, mass
+    if extremes.groups > PEELED_ROWS and rows.n <= MANY:
+        return _comb(rows, deadline)
+    member, mass, rest = peel(extremes, pieces=2 * rows.n * extremes.groups)  # about half of them are needed
+    if not len(rest):
+        return member, mass
+    left = rest.sum(axis=1, keepdims=True)
+    combs, masses = _comb(RowTable(rest / left, rest > 0), deadline)
+    return np.concatenate([member, combs]), np.concatenate([mass, float(left.max()) * masses])
 
 
 def _extremes(rows: RowTable) -> RowTable:
@@ -144,20 +89,14 @@ def _extremes(rows: RowTable) -> RowTable:
     return RowTable(rows.rows[chosen], rows.possible[chosen])
 
 
-def _shortfall(rows: RowTable, member: Member, mass: Floats, deadline: float) -> float:
-    """The messages that repair adds at most."""
-    repair = Repair(quantise(member, mass, DENOMINATOR), deadline)
-    return sum(repair.shortfall(row) for row in rows.rows) / DENOMINATOR
-
-
-def _comb(rows: RowTable, least: int, most: int, deadline: float) -> tuple[Member, Floats]:
+def _comb(rows: RowTable, deadline: float) -> tuple[Member, Floats]:
     """Combs of what the rows do not share, and queries of one source for what all rows share."""
     common = rows.rows.min(axis=0)
     left = 1 - float(common.sum())
     if left <= SAME:
         return np.eye(rows.n, dtype=bool), common
     apart = RowTable((rows.rows - common) / left, rows.possible)
-    count = min(most, max(least, first_orders(apart)))
+    count = int(np.clip(first_orders(apart), *COMBS))
     member, mass = mix_combs(apart, survey(apart).hard, count, count, deadline=deadline)
     return np.concatenate([np.eye(rows.n, dtype=bool), member]), np.concatenate([common, left * mass])
 

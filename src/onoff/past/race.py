@@ -53,21 +53,23 @@ class RaceStep:
     def draw(self, request: int, state: int, randbelow: RandBelow = secrets.randbelow) -> Query:
         """Draw the query for the request of a reader in this state, the one secret act."""
         self.candidates.check(request, state)
-        n = int(self.candidates.open_sources.sum())
         if request in self.candidates.hidden:
-            times = clocks.fresh_clocks(n, randbelow)
+            members = self.race(randbelow)
         else:
-            weights = self.candidates.chain.P[state, self.candidates.open_sources]
-            place = int(self.candidates.open_sources[:request].sum())
-            times = clocks.given_request(weights, place, randbelow)
-        won = self.winners(times)
-        members = np.flatnonzero(self.candidates.open_sources)[won].tolist()
-        return tuple(sorted({*self.candidates.hidden, *members, request}))
+            opened = self.candidates.open_sources
+            place = int(opened[:request].sum())
+            members = self._members(clocks.given_request(self.candidates.chain.P[state, opened], place, randbelow))
+        members[request] = True
+        return tuple(np.flatnonzero(members).tolist())
 
     def race(self, randbelow: RandBelow) -> Mask:
         """Which sources a sensitive request would ask for: a sample of the law of the query."""
+        n = int(self.candidates.open_sources.sum())
+        return self._members(clocks.fresh_clocks(n + 1, randbelow)[:n])  # as many random bits as for any other request
+
+    def _members(self, times: Floats) -> Mask:
         members = ~self.candidates.open_sources
-        members[~members] = self.winners(clocks.fresh_clocks(int((~members).sum()), randbelow))
+        members[~members] = self.winners(times)
         return members
 
     def winners(self, times: Floats) -> Mask:

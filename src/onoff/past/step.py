@@ -5,7 +5,8 @@ Which law it is follows from the numbers of sources and of rows:
     no row          no open request is possible, and R is empty
     one row, two    the best coupling of the rows, at the outer bound: sets of one source and of two
     more            a law by combs, peeling and search (`onoff.past.laws`), proved for every row when it is made
-    many            beyond `MANY` sources with more than `SEVERAL` rows: a race (`onoff.past.race`), without a table
+    many            beyond `MANY` sources with more than `SEVERAL` rows, or `NUMBERS` numbers in them: a race
+                    (`onoff.past.race`), without a table
 
 **Rounding.** Let D be the denominator of a law, and U(x) the units of the request x in an encoder. Given x the client
 draws the set R with probability w(R | x) / U(x). So if x has the law r, the law of R is as far from mu as U / D is from
@@ -19,7 +20,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +36,8 @@ from onoff.schemes.flow import pair_up
 from onoff.schemes.law import DENOMINATOR, Drawn, Law
 from onoff.types import Floats, Query, RandBelow, Units
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
 MANY, SEVERAL = 100, 40
+NUMBERS = 20_000  # in rows: to make an encoder takes about 10 ms, and must take less than the delay of a query
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +102,6 @@ class StepLaw(Drawn):
             requests, units = self.owners[place][sets], self.inner.mass[sets]
         return np.flatnonzero(self.candidates.open_sources)[requests], sets, units
 
-    def encoder(self, state: int) -> csr_array:
-        """The encoder as a matrix: joint integer weights of request (row) and set (column)."""
-        from scipy.sparse import csr_array
-
-        requests, sets, units = self.entries(state)
-        return csr_array((units, (requests, sets)), shape=self.law.member.shape[::-1])
-
     def as_dict(self) -> dict[str, Any]:
         """The law, its proof and the encoders of all states, for the record: exactly, and without a secret."""
         return {
@@ -137,7 +129,7 @@ class StepLaw(Drawn):
 def prepare(candidates: Candidates, deadline: float = inf) -> StepLaw | RaceStep:
     """Make the next OFF step. Raises `TimeoutError` past the deadline."""
     live = candidates.live
-    if candidates.chain.n > MANY and len(live) > SEVERAL:
+    if is_race(candidates.chain.n, len(live)):
         return RaceStep(candidates)
     rows = candidates.rows(live)
     if len(live) <= 2:
@@ -147,6 +139,11 @@ def prepare(candidates: Candidates, deadline: float = inf) -> StepLaw | RaceStep
         step = StepLaw(candidates, *law_for(table, deadline))
     step.prove()
     return step
+
+
+def is_race(n: int, rows: int) -> bool:
+    """Whether so many rows of n sources are too many for a table."""
+    return n > MANY and rows > max(2, min(SEVERAL, NUMBERS // n))
 
 
 def couple(candidates: Candidates, rows: Floats) -> StepLaw:

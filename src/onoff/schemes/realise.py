@@ -59,7 +59,8 @@ def survey(rows: Rows, price: float = 0.0, deadline: float = inf) -> Survey:
     n = rows.n
     whole = price / n if n > SCREEN_FROM else 0.0
     peak = rows.peaks
-    inverse = np.where(peak > 0, 1 / np.where(peak > 0, peak, 1), 0)
+    usual = peak >= np.finfo(peak.dtype).tiny  # the inverse of less is no float
+    inverse = np.where(usual, 1 / np.where(usual, peak, 1), 0)
     hard, hardness, cover = [], [], 0.0
     for k in range(rows.groups):
         in_time(deadline)
