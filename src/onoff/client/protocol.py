@@ -96,7 +96,8 @@ class State:
     def from_dict(cls, data: dict[str, Any]) -> State:
         pending = data["pending"]
         if pending is not None:
-            pending = Pending(**{**pending, "query": tuple(pending["query"]), "held": tuple(pending["held"])})
+            lists = {name: tuple(value) for name, value in pending.items() if isinstance(value, list)}
+            pending = Pending(**{**pending, **lists})
         return cls(**{**data, "pending": pending})
 
 
