@@ -201,7 +201,7 @@ class Client:
     @property
     def private_until(self) -> float | None:
         """Until when every copy is fresh, in seconds since 1970: requests are no steps, and nobody sees them."""
-        if self._drawing is None or not self._drawing.spares:
+        if self._drawing is None or not self._drawing.spares or self.journal.state.is_asking:
             return None
         fresh = self.journal.fresh(time.time())
         return self.journal.fresh_until() if len(fresh) == self.chain.n else None
@@ -288,15 +288,15 @@ class Client:
         async with self._in_turn() as drawing:
             if self.private_until is not None and not decided:
                 return self._read_copy(source)
-            if not self._on_wire:
+            at = time.time()
+            moment = Now(at, self.journal.fresh(at) if drawing.spares else ())
+            if not self._on_wire and len(moment.spared) < self.chain.n:
                 await self._connect()
             gap = lost or self._gap
             status = drawing.status(None if private is None else bool(private), gap)
             failing = self.journal.failing
             await drawing.ready(status or failing)
             called = now()  # after the wait for public things: the draw has a whole delay from here on
-            at = time.time()
-            moment = Now(at, self.journal.fresh(at) if drawing.spares else ())
             again = failing and not decided and self.journal.state.announced is None
             failed = self.journal.failure(self.chain.index(source)) if again else None
             if failed is not None:

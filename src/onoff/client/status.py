@@ -190,7 +190,7 @@ def private_until(path: Path) -> float | None:
         names = found.memory.learning or ()
         moment, copies = time.time(), [Copy(**row) for row in read_rows(database, "copies")]
         fresh = [copy.until for copy in copies if copy.is_fresh(moment)]
-        if found.public["habits"]["stage"] == "all" and found.state.pending is None and 0 < len(names) == len(fresh):
+        if found.public["habits"]["stage"] == "all" and not found.state.is_asking and 0 < len(names) == len(fresh):
             return min(fresh)
     return None
 
