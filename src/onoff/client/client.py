@@ -250,7 +250,10 @@ class Client:
         journal = self._opened or Journal(self.path, self.chain.fingerprint, None)
         try:
             found = next(journal.messages(journal.state.step - 1), None)
-            return None if found is None else (Message.of(self.chain.names, *found), found[0])
+            if found is None:
+                return None
+            step, member, body = found
+            return Message.of(self.chain.names, step, member, body, journal.age(member.source)), step
         finally:
             if self._opened is None:
                 journal.close()
