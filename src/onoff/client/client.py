@@ -201,7 +201,7 @@ class Client:
     @property
     def private_until(self) -> float | None:
         """Until when every copy is fresh, in seconds since 1970: requests are no steps, and nobody sees them."""
-        if self._drawing is None or not self._drawing.spares or self.journal.state.pending is not None:
+        if self._drawing is None or not self._drawing.spares or self.journal.state.is_asking:
             return None
         fresh = self.journal.fresh(time.time())
         return self.journal.fresh_until() if len(fresh) == self.chain.n else None
@@ -250,7 +250,10 @@ class Client:
         journal = self._opened or Journal(self.path, self.chain.fingerprint, None)
         try:
             found = next(journal.messages(journal.state.step - 1), None)
-            return None if found is None else (Message.of(self.chain.names, *found), found[0])
+            if found is None:
+                return None
+            step, member, body = found
+            return Message.of(self.chain.names, step, member, body, journal.age(member.source)), step
         finally:
             if self._opened is None:
                 journal.close()
@@ -288,15 +291,15 @@ class Client:
         async with self._in_turn() as drawing:
             if self.private_until is not None and not decided:
                 return self._read_copy(source)
-            if not self._on_wire:
+            at = time.time()
+            moment = Now(at, self.journal.fresh(at) if drawing.spares else ())
+            if not self._on_wire and len(moment.spared) < self.chain.n:
                 await self._connect()
             gap = lost or self._gap
             status = drawing.status(None if private is None else bool(private), gap)
             failing = self.journal.failing
             await drawing.ready(status or failing)
             called = now()  # after the wait for public things: the draw has a whole delay from here on
-            at = time.time()
-            moment = Now(at, self.journal.fresh(at) if drawing.spares else ())
             again = failing and not decided and self.journal.state.announced is None
             failed = self.journal.failure(self.chain.index(source)) if again else None
             if failed is not None:

@@ -89,8 +89,8 @@ class HabitsStatus:
                 )
         return (
             "every request asks for everything that is not fresh, which hides all of them. A request was private "
-            "before the habits were complete, or the promise is `all`. To download less, give a new journal a chain, or "
-            f"{again}"
+            "before the habits were complete, or the promise is `all`. To download less, give a new journal a chain, "
+            f"or {again}"
         )
 
 

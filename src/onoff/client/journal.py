@@ -201,8 +201,11 @@ class Journal:
 
     def read_copy(self, source: int) -> tuple[Member, float, bytes]:
         """The newest message of a source that is fresh: its member, its age in seconds, and its body."""
-        age = max(0.0, time.time() - self._copies[source].arrived)
-        return self._members[source], age, self.read_body(source)
+        return self._members[source], self.age(source), self.read_body(source)
+
+    def age(self, source: int) -> float:
+        """For how many seconds the newest message of a source has been held."""
+        return max(0.0, time.time() - self._copies[source].arrived)
 
     def check_is_for(self, chain: str, catalogue: str) -> None:
         """Refuse another chain or catalogue than the journal's."""

@@ -84,6 +84,11 @@ class State:
     pending: Pending | None = None
 
     @property
+    def is_asking(self) -> bool:
+        """Whether a query that asks for something was drawn, and is not answered."""
+        return self.pending is not None and bool(self.pending.query)
+
+    @property
     def answered(self) -> State:
         """The state after the pending step, if there is one: the state of the next request."""
         return self if self.pending is None else finish(self)
@@ -95,7 +100,8 @@ class State:
     def from_dict(cls, data: dict[str, Any]) -> State:
         pending = data["pending"]
         if pending is not None:
-            pending = Pending(**{**pending, "query": tuple(pending["query"]), "held": tuple(pending["held"])})
+            lists = {name: tuple(value) for name, value in pending.items() if isinstance(value, list)}
+            pending = Pending(**{**pending, **lists})
         return cls(**{**data, "pending": pending})
 
 

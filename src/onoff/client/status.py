@@ -192,7 +192,7 @@ def private_until(path: Path, n: int) -> float | None:
     with suppress(OnoffError, OSError), _open_snapshot(path) as (database, found):
         moment, copies = time.time(), [Copy(**row) for row in read_rows(database, "copies")]
         fresh = [copy.until for copy in copies if copy.is_fresh(moment)]
-        if found.public["habits"]["stage"] == "all" and found.state.pending is None and len(fresh) == n:
+        if found.public["habits"]["stage"] == "all" and not found.state.is_asking and len(fresh) == n:
             return min(fresh)
     return None
 
