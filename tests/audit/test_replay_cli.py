@@ -71,7 +71,7 @@ def test_without_plans_or_laws_the_verdict_says_what_was_not_checked(made, words
         assert call(*words, "--remake").returncode == 0
         proved = call(*words, "--no-remake")
         assert proved.returncode == 0, proved.stdout
-        assert "or the request chose among right laws (--remake)" in proved.stdout
+        assert "whether the request chose among right laws (--remake)" in proved.stdout
         assert "AUDIT NO VERDICT" in call(*words[:-2], "--no-remake").stdout
 
 
