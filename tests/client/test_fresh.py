@@ -390,14 +390,14 @@ def test_a_client_that_is_opened_in_a_window_does_not_connect_and_the_server_may
     world.server.wait_closed()
     requests = len(world.server.requests)
     clock.now += 40
-    assert status.private_until(path) == BEGIN + 100
+    assert status.private_until(path, len(NAMES)) == BEGIN + 100
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Connections, "_connect", lambda *_: 1 / 0)
         message, state = asyncio.run(ask("sports"))
     assert (message.body, message.age, message.query) == (BODIES["sports"], 40, ())
     assert (state.step, len(world.server.requests)) == (1, requests)
     clock.now += 60  # the end
-    assert status.private_until(path) is None
+    assert status.private_until(path, len(NAMES)) is None
     message, state = asyncio.run(ask("sports"))
     assert (message.query, message.age, state.step) == (NAMES, 0, 2)
 
@@ -601,7 +601,7 @@ def test_kill_9_in_mid_window_leaves_the_window_and_a_silent_step_that_is_finish
         done = subprocess.run([sys.executable, "-c", script, server.url, tmp_path / "j"], check=False)
         assert done.returncode == -signal.SIGKILL
         url = server.url
-    assert status.private_until(tmp_path / "j") is not None
+    assert status.private_until(tmp_path / "j", len(NAMES)) is not None
     finished = where == PLACES[2]
 
     async def run():

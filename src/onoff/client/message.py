@@ -35,7 +35,7 @@ class Message:
     status: int = 200
     content_type: str | None = None
     unchanged: bool = False
-    age: float = 0.0
+    age: float = field(default=0.0, compare=False)  # of the same message, later
 
     @classmethod
     def of(cls, names: tuple[str, ...], step: Step, member: Member, body: bytes, age: float = 0.0) -> Message:
