@@ -6,13 +6,15 @@ import itertools
 import json
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from clikit import call as command
 from forgery import forged
+from onoff import Chain
 from onoff.client.journal import Journal
 from onoff.client.promises import Past
-from replaykit import life
+from replaykit import PAST, life
 from sampling import LONG
 
 HONEST = 20 if LONG else 2  # streams of each mode
@@ -175,3 +177,15 @@ def test_a_set_in_the_log_that_has_something_fresh_in_it_is_not_the_journals(tmp
     sent = itertools.accumulate((bool(step.query) for step in made.steps()), initial=0)
     step = next(step for step, number in zip(made.steps(), sent, strict=False) if step.query and number == line["step"])
     assert (found.first.step, found.first.rule) == (step.step, "log")
+
+
+def test_the_attack_knows_the_set_of_each_step_although_silent_ones_have_no_number_on_the_wire(tmp_path):
+    """A fuse has blown: from then on everything is asked for."""
+    chain = Chain(PAST.P, PAST.names, weight=[9.0] * PAST.n)
+    made = life(tmp_path, "past", chain=chain, sensitive=(), fresh=300.0, pace=(0, 20, 100), losses=0.0, kills=0.0)
+    with patch.object(Chain, "simulate", lambda self, count, rng: np.arange(count) % self.n):
+        made.live(100)
+    found, steps = made.audit_log(attacked=True), made.steps()
+    assert found.word == "PASSED"
+    assert sum(not step.query for step in steps) > 5
+    assert found.attack.private.requests == sum(step.lag == 0 for step in steps)
