@@ -18,7 +18,7 @@ from email.utils import formatdate
 
 import pytest
 
-from clientkit import BODIES, FULL, NAMES, ON, client_with, cut_off, planted, public_rows
+from clientkit import BODIES, CHAIN, FULL, NAMES, ON, client_with, cut_off, planted, public_rows
 from clikit import call
 from onoff import connect
 from onoff.client import status
@@ -26,6 +26,8 @@ from onoff.client.client import Client
 from onoff.client.connect import Settings
 from onoff.client.journal import Journal
 from onoff.client.promises import Past
+from onoff.client.protocol import Begun, Pending, finish
+from onoff.client.transports import Answer, Content
 from onoff.client.transports.http import Connections
 from onoff.errors import JournalError, NothingPending, OnoffError, SourceError, Unavailable
 from onoff.wire import parse_query
@@ -272,6 +274,27 @@ def test_a_copy_that_is_put_out_in_mid_window_ends_the_window_and_is_delivered_i
     assert (message.query, message.body, message.age) == (("news",), b"x" * 40, 10)
     assert held == (0, 1, 2, 3)
     assert (then.query, then.age) == (("culture",), 10)
+
+
+def test_a_fresh_message_without_a_version_stays_on_disk_until_it_is_stale_whatever_is_asked_for(tmp_path, clock):
+    """Sets that are drawn leave nothing out. Should they end, what they brought is there."""
+    journal = Journal(tmp_path / "journal", CHAIN.fingerprint, "catalogue", fresh=60)
+
+    def step(query):
+        pending = Pending(0, None, True, True, 0, query, "everything", 0.0)
+        drawn = journal.name_versions(Begun(replace(journal.state, pending=pending), pending), clock.now)
+        journal.begin(drawn, cost=5.0)
+        contents = tuple(Content(200, b"%d" % source) for source in query)
+        journal.finish(finish(journal.state), query, Answer(contents, 1))
+        return [journal.read_body(source) for source in (1, 2)]
+
+    assert step(FULL) == [b"1", b"2"]
+    clock.now += 59
+    assert step((0, 2)) == [b"1", b"2"]
+    assert journal.read_copy(1)[1:] == (59, b"1")
+    clock.now += 1
+    assert step((0,)) == [None, b"2"]
+    journal.close()
 
 
 # When copies are delivered.

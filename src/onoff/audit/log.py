@@ -195,7 +195,7 @@ def audit_log(
     attacked = work <= MOST_WORK if attacked is None else attacked
     one_chain = noted.promise == "both" or (noted.promise == "past" and len(noted.chains) < 2 and not noted.learns)
     attacked = attacked and one_chain
-    sets = _sets(stream) if attacked else {}
+    sets = _sets_of(noted.steps, stream) if attacked else {}
     if wide:
         laws: Any = PastLaws(chain, noted, exhibits.record, exhibits.engine, exhibits.maker)
     else:
@@ -246,6 +246,12 @@ def audit_log(
 def _sets(lines: Sequence[Line]) -> dict[int, Query]:
     """The set of every step that the server saw; of those of one step the first."""
     return {line.step: line.query for line in reversed(lines)}
+
+
+def _sets_of(steps: Sequence[Step], lines: Sequence[Line]) -> dict[int, Query]:
+    """The same by the steps of a journal. The server is told of silent ones, too."""
+    seen = _sets(lines)
+    return {step.step: seen.get(step.sent, ()) for step in steps if not step.query or step.sent in seen}
 
 
 def _as_seen(

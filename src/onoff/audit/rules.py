@@ -143,7 +143,8 @@ class Held:
     def answer(self, step: Step) -> None:
         """Take in the answer of a step: members that arrived replace what was held of them.
 
-        Then members stay while the limit has room: the smallest first, of equal ones the first number.
+        Then members with a version, or that are fresh, stay while the limit has room: the smallest first, of equal ones
+        the first number. What does not stay is not fresh either, should the clock be set back.
         """
         for source, version, size in step.received or ():
             self._sizes[source] = size + len(version or "")
@@ -152,10 +153,10 @@ class Held:
         self._fresh |= {source: (step.began, until) for source, until in zip(step.query, step.until, strict=False)}
         now_fresh = self.fresh(step.ended or step.began)
         sizes = sorted((self._sizes.get(x, 0), x) for x in {*self._versions, *now_fresh})
-        for (_, x), total in zip(sizes, accumulate(size for size, _ in sizes), strict=True):
-            if step.cache is not None and total > step.cache:
-                self._versions.pop(x, None)
-                self._fresh.pop(x, None)
+        totals = accumulate(size for size, _ in sizes)
+        stay = {x for (_, x), total in zip(sizes, totals, strict=True) if step.cache is None or total <= step.cache}
+        self._versions = {x: version for x, version in self._versions.items() if x in stay}
+        self._fresh = {x: times for x, times in self._fresh.items() if x in stay}
 
 
 class Seen:
