@@ -242,8 +242,8 @@ def redraw(made, better):
     name = f"begin_{made.promise}"
     honest, sets = getattr(promises, name), [()]
 
-    def begin(*given):
-        first, second = honest(*given), honest(*given)
+    def begin(*given, **more):
+        first, second = honest(*given, **more), honest(*given, **more)
         kept = second if first.numbers and better(second.pending.query, first.pending.query, sets[-1]) else first
         sets.append(kept.pending.query)
         return kept

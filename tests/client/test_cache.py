@@ -67,8 +67,8 @@ def streamed(sets, wanted, server, limit, ask=None, keep=None):
         }
         with pytest.MonkeyPatch.context() as patch:
             if keep is not None:
-                patch.setattr(cache, "keep_fitting", lambda found, limit, request=request: keep(found, limit, request))
-            entries = cache.store(entries, step, whole, limit)
+                patch.setattr(cache, "keep_fitting", lambda found, *rest, request=request: keep(found, *rest, request))
+            entries, _ = cache.store(entries, step, whole, limit, fresh=query[:step])
         assert [source for source in query if source not in entries] == []  # the newest answer is always there
     return tuple(wire)
 
@@ -97,10 +97,10 @@ def only_the_wanted(entries, query, request):
     return tuple(version if source == request else None for source, version in zip(query, every, strict=True))
 
 
-def sparing_the_wanted(entries, limit, request):
+def sparing_the_wanted(entries, limit, fresh, request):
     found = list(entries)
     mine = [entry for entry in found if entry.source == request]
-    return {entry.source for entry in mine} | keep_fitting((e for e in found if e.source != request), limit - 20)
+    return {entry.source for entry in mine} | keep_fitting((e for e in found if e.source != request), limit - 20, fresh)
 
 
 def test_validators_for_the_wanted_one_alone_are_seen():
@@ -117,12 +117,13 @@ def test_an_eviction_that_spares_the_wanted_one_is_seen():
 @given(
     st.dictionaries(st.integers(0, 50), st.tuples(st.integers(0, 100), st.booleans()), max_size=20),
     st.integers(0, 500),
+    st.sets(st.integers(0, 50)),
 )
-def test_the_smallest_stay_as_long_as_there_is_room(found, limit):
+def test_the_smallest_stay_as_long_as_there_is_room(found, limit, fresh):
     entries = [entry(source, length, "v" if has else None) for source, (length, has) in found.items()]
-    stay = keep_fitting(entries, limit)
-    assert stay == keep_fitting(reversed(entries), limit)
-    sizes = {e.source: (e.size, e.source) for e in entries if e.version is not None}
+    stay = keep_fitting(entries, limit, fresh)
+    assert stay == keep_fitting(reversed(entries), limit, fresh)
+    sizes = {e.source: (e.size, e.source) for e in entries if e.version is not None or e.source in fresh}
     assert stay <= sizes.keys()
     assert sum(sizes[source][0] for source in stay) <= limit
     gone = sorted(sizes[source] for source in sizes.keys() - stay)

@@ -11,6 +11,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -272,7 +273,7 @@ def test_messages_stay_on_disk_until_they_are_in_files(path, cache):
     for step in range(60):
         query = tuple(sorted(rng.sample(range(3), rng.randint(1, 3))))
         pending = Pending(rng.choice(query), None, True, True, 0, query, "everything", 0.0)
-        begun = journal.name_versions(Begun(replace(journal.state, pending=pending), pending))
+        begun = journal.name_versions(Begun(replace(journal.state, pending=pending), pending), time.time())
         journal.begin(begun, cost=3.0)
         contents = [
             Content(200, b"", unchanged=True)

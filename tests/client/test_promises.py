@@ -162,9 +162,9 @@ def test_a_request_that_comes_too_early_counts_as_made_when_the_step_is_prepared
     def watch(place, name, kind, seconds=0.0):
         honest = getattr(place, name)
 
-        def watched(*arguments):
+        def watched(*arguments, **options):
             threading.Event().wait(seconds)
-            found = honest(*arguments)
+            found = honest(*arguments, **options)
             events.append((kind, time.monotonic()))  # the clock of the loop
             return found
 

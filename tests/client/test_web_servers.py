@@ -22,6 +22,7 @@ SET = (0, 1, 3, 4)
 CHANGED = "weather"
 LONG_AGO = 1_700_000_000
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+FRESH = {"python": 0, "nginx": 45}  # what they say with each answer
 CONFIG = """
 daemon off; master_process off; pid {home}/nginx.pid; error_log {home}/error.log;
 events {{ worker_connections 64; }}
@@ -30,7 +31,7 @@ http {{
   access_log {home}/log asked;
   client_body_temp_path {home}/a; proxy_temp_path {home}/b; fastcgi_temp_path {home}/c;
   uwsgi_temp_path {home}/d; scgi_temp_path {home}/e;
-  server {{ listen 127.0.0.1:{port}; root {files}; }}
+  server {{ listen 127.0.0.1:{port}; root {files}; expires 45s; }}
 }}
 """
 
@@ -70,7 +71,10 @@ def write(files, name, text, moment):
 NEEDS_NGINX = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 
 
-@pytest.mark.parametrize("kind", ["python", pytest.param("nginx", marks=NEEDS_NGINX)])
+KINDS = pytest.mark.parametrize("kind", ["python", pytest.param("nginx", marks=NEEDS_NGINX)])
+
+
+@KINDS
 def test_logs_show_304_for_what_is_unchanged_and_the_same_requests_whichever_source_was_wanted(tmp_path, kind):
     files, found = tmp_path / "files", []
     files.mkdir()
@@ -97,3 +101,27 @@ def test_logs_show_304_for_what_is_unchanged_and_the_same_requests_whichever_sou
     expected += [f"GET /{NAMES[i]} 304" for i in SET]
     expected += [f"GET /{NAMES[i]} {200 if NAMES[i] == CHANGED else 304}" for i in SET]
     assert log(2 * len(expected)) == expected * 2
+
+
+@KINDS
+def test_what_is_whole_and_what_is_unchanged_is_fresh_for_as_long_as_the_server_is_set_to_say(tmp_path, kind):
+    files = tmp_path / "files"
+    files.mkdir()
+    for name in NAMES[1:]:
+        write(files, name, f"the latest about {name}", LONG_AGO)
+
+    async def run(url):
+        transport, everything = HttpTransport({name: f"{url}/{name}" for name in NAMES}), tuple(range(len(NAMES)))
+        try:
+            first = (await transport.fetch("", 0, everything)).contents
+            versions = tuple(content.version for content in first)
+            return first, (await transport.fetch("", 1, everything, versions)).contents
+        finally:
+            await transport.close()
+
+    with web_server(kind, tmp_path, files) as (url, _):
+        first, again = asyncio.run(run(url))
+    assert [content.unchanged for content in again] == [False] + [True] * (len(NAMES) - 1)
+    for missing, *messages in (first, again):
+        assert (missing.status, missing.fresh) == (404, 0)  # of which they say nothing
+        assert [content.fresh for content in messages] == [FRESH[kind]] * len(messages)

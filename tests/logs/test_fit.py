@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import logkit
 from clikit import call
 from onoff import Chain, OnoffError, fit
-from onoff.apps.cli.fit import parse_gap
 from onoff.logs import count as counts
 from onoff.logs.count import count_sources, count_transitions
 from onoff.logs.engines import Columns, DuckDB
@@ -377,11 +376,6 @@ def test_after_a_dead_end_a_new_sequence_starts(tmp_path):
     assert found.counts[2].tolist() == [0, 0, 0]  # what was counted is not embellished
     assert found.chain.P[2] == pytest.approx(np.array([1.5, 2.5, 0.5]) / 4.5)
     assert found.chain.P[0] == pytest.approx(np.array([0.5, 2.5, 1.5]) / 4.5)
-
-
-@pytest.mark.parametrize(("text", "value"), [("90", 90), ("1.5s", 1.5), ("30m", 1800), ("2h", 7200), ("1d", 86400)])
-def test_a_gap_in_words(text, value):
-    assert parse_gap(text) == value
 
 
 def test_the_command_writes_the_chain_and_prints_what_it_is_worth(tmp_path):

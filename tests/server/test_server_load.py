@@ -173,7 +173,7 @@ def test_an_answer_that_is_not_read_in_time_is_broken_off(monkeypatch):
             await asyncio.Event().wait()  # as uvicorn does while the connection has no room
 
     async def run():
-        await asyncio.wait_for(send_answer(send, frames, b""), 60)
+        await asyncio.wait_for(send_answer(send, frames, b"", b""), 60)
 
     asyncio.run(run())
     assert len(sent) == 3

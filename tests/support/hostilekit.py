@@ -70,6 +70,8 @@ def check_resumed(world, journals, query):
 
 
 def keep_the_wanted_only(self, state, query, answer, honest=Journal.finish):
-    """A mistake to plant as `Journal.finish`: the members that nobody wanted are not kept."""
-    wanted = self.state.pending.request
-    honest(self, state, (wanted,), replace(answer, contents=(answer.contents[query.index(wanted)],)))
+    """A mistake to plant as `Journal.finish`: of the members that nobody wanted nothing is kept."""
+    wanted, nothing = self.state.pending.request, {"body": b"", "round": None, "version": None}
+    members = zip(query, answer.contents, strict=True)
+    kept = tuple(content if source == wanted else replace(content, **nothing) for source, content in members)
+    honest(self, state, query, replace(answer, contents=kept))

@@ -2,7 +2,7 @@
 
 The query of every step is drawn and written by the client's own code, which a test may patch while the stream is made.
 Answers are made up: sources change now and then, some queries come twice because an answer was lost, the client is
-killed between drawing and the answer, and it is opened again.
+killed between drawing and the answer, and it is opened again. With a `pace` the clock on the wall is the stream's own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
@@ -26,7 +27,7 @@ from onoff.audit.log import Exhibits, audit_log
 from onoff.client import protocol
 from onoff.client.journal import Journal
 from onoff.client.laws import maker
-from onoff.client.promises import Both, Past
+from onoff.client.promises import Both, Now, Past
 from onoff.client.transports import Answer, Content
 from onoff.model.chain import UnknownChain
 from onoff.past import Candidates
@@ -82,6 +83,10 @@ class Life:
     randbelow: object = None
     name: str = "journal"
     learns: bool = False  # it begins without a chain, and requests follow `chain`
+    pace: tuple = ()  # seconds, of which some go by before each request
+    took: tuple = (0,)  # and until its answer
+    fresh: float = 0.0  # the owner's constant
+    versions: bool = True  # whether the server gives any
     lines: list = field(default_factory=list)
     client: str = "here"
 
@@ -107,10 +112,17 @@ class Life:
         """Whether a source fails in the answer to step t: a test may replace it."""
         return False
 
+    def lifetime(self, x):  # noqa: ARG002
+        """For how long the server says that a source is fresh: a test may replace it."""
+        return 0.0
+
     def live(self, count, patches=()):
         """Make a stream of `count` steps, the client's code patched as told; write the log."""
         with ExitStack() as stack:
             stack.enter_context(hasty())
+            if self.pace:
+                self.now = 1.8e9
+                stack.enter_context(patch.object(time, "time", lambda: self.now))
             for one in patches:
                 stack.enter_context(one)
             asyncio.run(self._live(count))
@@ -122,21 +134,23 @@ class Life:
         self.statuses = (self.rng.random(count) < self.private).tolist()
         client = self._open()
         for t in range(count):
-            self.t = t
+            self.t = self.journal.state.step
+            self.now = self.now + int(self.rng.choice(self.pace)) if self.pace else time.time()
+            now = Now(self.now, self.journal.fresh(self.now) if client.spares else ())
+            if len(now.spared) == self.chain.n and self.rng.random() < 0.5:
+                continue  # in a private window what was not decided on is no step
             gap = self.gap(t)
             private = client.status(self.asked(t, self.path[t], self.statuses[t]), gap)
-            following = None if self.promise == "past" else self.chain.names[self.path[t + 1]]
+            following = self.chain.names[self.path[t + 1]] if self.promise == "both" else None
             failing = self.journal.failing
             await client.ready(private or failing)
-            client.begin(self.chain.names[self.path[t]], following, private, gap, failing)
+            client.begin(now, self.chain.names[self.path[t]], following, private, gap, failing)
             self.send()
             if self.rng.random() < self.kills:  # before the answer, or after it was on its way
                 client = self._open(client)
-                self.journal.count_sending()
-                self.send()
+                self.send(again=True)
             while self.rng.random() < self.losses:
-                self.journal.count_sending()
-                self.send()
+                self.send(again=True)
             self.answer()
             if self.rng.random() < self.restarts:
                 client = self._open(client)
@@ -149,7 +163,7 @@ class Life:
         self.journal = Journal(
             self.journal_file, self.stated.fingerprint, "catalogue", self.first_ever,
             promise=promise, sensitive=sensitive, cache=self.cache, names=self.chain.names if self.learns else (),
-            depth=self.stated.depth,
+            depth=self.stated.depth, fresh=self.fresh,
         )  # fmt: skip
         if promise == "both":
             return Both(self.chain, self.journal, self.planner, self.randbelow)
@@ -164,26 +178,32 @@ class Life:
         client.close()
         self.journal.close()
 
-    def send(self, **change):
-        """What the server sees of the pending query."""
+    def send(self, again=False, **change):
+        """What the server sees of the pending query: nothing if it asks for nothing."""
         pending = self.journal.state.pending
+        if not pending.query:
+            return
+        if again:
+            self.journal.count_sending()
         held = [0 if text is None else int(text.split()[0]) for text in pending.held]
-        line = {"time": len(self.lines), "stream": self.journal.stream, "step": self.journal.state.step}
+        line = {"time": len(self.lines), "stream": self.journal.stream, "step": self.journal.state.sent}
         self.lines.append({**line, "sources": list(pending.query), "held": held, "client": self.client, **change})
 
     def answer(self):
         state = self.journal.state
+        if self.pace:
+            self.now += int(self.rng.choice(self.took))
         members = []
         for x, version in zip(state.pending.query, state.pending.held, strict=True):
             self.rounds[x] += int(self.rng.random() < 0.3)
-            latest = f"{self.rounds[x]} ab"
+            latest, fresh = f"{self.rounds[x]} ab" if self.versions else None, self.lifetime(x)
             if self.fails(self.t, x):
-                members.append(Content(503, b"no", size=2))
-            elif version == latest:
-                members.append(Content(200, b"", self.rounds[x], None, latest, True, 8))
+                members.append(Content(503, b"no", size=2, fresh=None))
+            elif version is not None and version == latest:
+                members.append(Content(200, b"", self.rounds[x], None, latest, True, 8, fresh))
             else:
                 body = b"m" * (10 + 7 * x)
-                members.append(Content(200, body, self.rounds[x], None, latest, False, 64))
+                members.append(Content(200, body, self.rounds[x], None, latest, False, 64, fresh))
         answer = Answer(tuple(members), 64 * len(members))
         self.journal.finish(protocol.finish(state), state.pending.query, answer)
 

@@ -39,6 +39,7 @@ from onoff.model.misfit import FEW
 from onoff.text import plain
 
 PORT = 8800
+FRESH = "5m"  # for how long the copies of a proxy count as the newest, at least
 OURS = re.compile(r"journal-([0-9]+)([.-].*)?")  # and what stands beside it: its lock, logs of SQLite
 SEEN = 1.0  # how often a new source counts as seen after each state
 UNKNOWN = 5.0  # transitions: as many count the shares of all requests as the row of a state of which nothing is known
@@ -101,7 +102,7 @@ class Setup:
         urls = {name: source.url for name, source in self.sources.items()}
         place = {"urls": urls} if self.server is None else {"server": self.server}
         hidden = () if self.chain is None else self.sensitive
-        kept: dict[str, Any] = {"journal": self.journal, "promise": self.promise, "sensitive": hidden}
+        kept: dict[str, Any] = {"journal": self.journal, "promise": self.promise, "sensitive": hidden, "fresh": FRESH}
         return connect(self.chain, **place, **kept, **options)
 
     async def begin(self, noted: Memory, token: str | None) -> None:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 class Step:
     """One step as the journal has it. The lag is 0 for a full set; `query` is sorted.
 
+    Servers know a step by how many before it have `sent` something. When it `began`, in seconds since 1970, the
+    `spared` sources were fresh, and were left out of the query. Sources of the query are fresh `until` then.
+
     `numbers` are the (bound, number) pairs of the draw, `digest` is that of its law, and `maker` says which versions
     and which processor made it. `received` has (source, version, bytes) of the members that arrived whole, held within
     `cache` bytes, `ended` is when that was, in seconds since 1970, and all are None while it is pending. A member of it
@@ -37,6 +40,10 @@ class Step:
     """
 
     step: int
+    sent: int
+    began: float
+    spared: Query
+    until: tuple[float, ...]
     asked_private: bool
     lag: int
     plan: str
@@ -111,10 +118,11 @@ def read_journal(file: Path, chain: Chain | None) -> Journal:
         raise OnoffError(f"{file}: is the journal of another chain")
     if not rows or [row["step"] for row in rows] != list(range(len(rows))):
         raise OnoffError(f"{file}: there are no steps in this journal, or some are missing")
-    steps, n = [], 2**31 if chain is None else chain.n
+    steps, sent, n = list[Step](), 0, 2**31 if chain is None else chain.n
     for row in rows:
         with readable(f"{file}: step {row['step']} is damaged"):
-            steps.append(_step(row, n))
+            steps.append(_step(row, sent, n))
+            sent += bool(steps[-1].query)
     with readable(f"{file}: the promise of this journal cannot be read"):
         sensitive = tuple(sorted(natural(source, n) for source in json.loads(meta["sensitive"])))
         promise, learns = ("all", "past", "both").index(meta["promise"]), "note learning" in meta
@@ -122,19 +130,28 @@ def read_journal(file: Path, chain: Chain | None) -> Journal:
         return Journal(meta["identity"], ("all", "past", "both")[promise], sensitive, tuple(steps), chains, learns)
 
 
-def _step(row: Mapping[str, Any], n: int) -> Step:
+def _step(row: Mapping[str, Any], sent: int, n: int) -> Step:
     numbers, answer = (None if row[name] is None else json.loads(row[name]) for name in ("numbers", "received"))
     received = None if answer is None else tuple((natural(x, n), v, natural(size)) for x, v, size, *_ in answer)
     if any(not isinstance(version, str | None) for _, version, _ in received or ()):
         raise ValueError("a version is no text")
     if (received is None) != (row["cache"] is None):
         raise ValueError("what was received is not noted together with the limit of the cache")
+    spared = source_set(json.loads(row["spared"]), n)
+    query = source_set(json.loads(row["query"]), n)
+    until = tuple(map(float, json.loads(row["until"] or "[]")))
+    if not (query or spared) or (received is not None and len(until) != len(query)):
+        raise ValueError("it asked for nothing, or does not say until when all of it is fresh")
     return Step(
         step=row["step"],
+        sent=sent,
+        began=float(row["began"]),
+        spared=spared,
+        until=until,
         asked_private=bool(natural(row["asked_private"], 2)),
         lag=natural(row["lag"]),
         plan=str(row["plan"]),
-        query=source_set(json.loads(row["query"]), n),
+        query=query,
         request=natural(row["request"], n, True),
         next=natural(row["next"], n, True),
         cost=float(row["cost"]),
@@ -159,7 +176,7 @@ def natural(value: Any, below: int = 2**63, missing: bool = False) -> Any:
 def source_set(value: Any, n: int) -> Query:
     """The value, if it is a sorted set of sources."""
     query = tuple(natural(source, n) for source in value)
-    if not query or list(query) != sorted(set(query)):
+    if list(query) != sorted(set(query)):
         raise ValueError(f"{short(value)} is not a sorted set of sources")
     return query
 

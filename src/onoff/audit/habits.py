@@ -89,10 +89,11 @@ def _first_order(n: int) -> Recorded:
 
 
 class Served(NamedTuple):
-    """What serves a step: the chain, and whether everything is `due`."""
+    """What serves a step: the chain, whether everything is `due`, and whether the step `spares` what is fresh."""
 
     chain: Recorded
     due: bool
+    spares: bool = False
 
 
 def serve(chain: Chain, journal: Journal) -> tuple[list[Served], list[Finding]]:
@@ -106,7 +107,7 @@ def serve(chain: Chain, journal: Journal) -> tuple[list[Served], list[Finding]]:
     habits = Habits(made_for, stage, journal)
     served, wrong = [], []
     for step in journal.steps:
-        served.append(Served(habits.chain, habits.stage in ("learning", "all")))
+        served.append(Served(habits.chain, habits.stage in ("learning", "all"), habits.stage == "all"))
         wrong += [replace(finding, step=step.step) for finding in habits.advance(step, private=step.lag == 0)]
     return served, wrong
 

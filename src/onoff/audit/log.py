@@ -45,7 +45,7 @@ RIGHT = "every query was drawn as the rules say"
 MOST_WORK = 2 * 10**7  # an attack of more than so many products is made only if it is asked for
 BELIEVED = (
     "the journal's requests and numbers: a client that forges both alike is not found",
-    "what the journal notes as received, and the limits of its cache: queries name versions by them",
+    "what the journal notes as received, until when that is fresh, and the limits of its cache: queries follow from it",
     "how often a person has told the client to learn habits anew, and the transitions that a stated chain rests on",
     "that statuses, announcements and the moments of requests do not depend on what is asked for",
 )
@@ -195,7 +195,7 @@ def audit_log(
     attacked = work <= MOST_WORK if attacked is None else attacked
     one_chain = noted.promise == "both" or (noted.promise == "past" and len(noted.chains) < 2 and not noted.learns)
     attacked = attacked and one_chain
-    sets = _sets(stream) if attacked else {}
+    sets = _sets_of(noted.steps, stream) if attacked else {}
     if wide:
         laws: Any = PastLaws(chain, noted, exhibits.record, exhibits.engine, exhibits.maker)
     else:
@@ -246,6 +246,12 @@ def audit_log(
 def _sets(lines: Sequence[Line]) -> dict[int, Query]:
     """The set of every step that the server saw; of those of one step the first."""
     return {line.step: line.query for line in reversed(lines)}
+
+
+def _sets_of(steps: Sequence[Step], lines: Sequence[Line]) -> dict[int, Query]:
+    """The same by the steps of a journal. The server is told of silent ones, too."""
+    seen = _sets(lines)
+    return {step.step: seen.get(step.sent, ()) for step in steps if not step.query or step.sent in seen}
 
 
 def _as_seen(

@@ -65,13 +65,19 @@ def replay(
     for t, (step, due, now) in enumerate(zip(steps, due_steps(steps, both, served, begun), served, strict=True)):
         before = steps[max(0, t - now.chain.depth) : t]
         draws.line, draws.drawn = None, None
-        wrong = [*check_step(now.chain, chain.names, step, due, before), *seen.check(step, held)]
+        wrong = [
+            *check_step(now.chain, chain.names, step, due, before),
+            *held.check(step, now.spares),
+            *seen.check(step, held),
+        ]
         if due.lag:
             wrong += filter(None, draws.check(step, due) if both else draws.check(step, now.chain, before))
         found += [replace(finding, step=step.step) for finding in wrong]
         held.answer(step)
         watch(step, draws.line, draws.drawn)
-    return Replay([*found, *draws.end(), *seen.extra(len(steps))], draws.count, draws.rounding)
+    return Replay(
+        [*found, *draws.end(), *seen.extra(sum(bool(step.query) for step in steps))], draws.count, draws.rounding
+    )
 
 
 class BothDraws:

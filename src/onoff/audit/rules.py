@@ -76,8 +76,8 @@ def check_step(
     if step.lag != due.lag:
         made, must = ("with the full set" if lag == 0 else f"at lag {lag}" for lag in (step.lag, due.lag))
         yield Finding("status", f"made {made}; by the statuses it must be made {must}")
-    if due.lag == 0 and len(step.query) < len(names):
-        yield Finding("full set", "asks for this set, and must ask for everything", query=step.query)
+    if due.lag == 0 and len({*step.query, *step.spared}) < len(names):
+        yield Finding("full set", "asks for this set, and must ask for everything that is not fresh", query=step.query)
     if before and before[-1].received is None:
         yield Finding("pending", f"drawn while step {before[-1].step} was pending: what was drawn must be finished")
     if step.request is None and not step.asked_private:
@@ -118,28 +118,45 @@ class PlanRule:
 
 
 class Held:
-    """The messages that the client holds, worked out from `received`: by source the version and its size."""
+    """The messages that the client holds, worked out from `received`: sizes and versions, and when they are fresh."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[str, int]] = {}
+        self._sizes: dict[int, int] = {}
+        self._versions: dict[int, str] = {}
+        self._fresh: dict[int, tuple[float, float]] = {}
 
     def rounds(self, query: Query) -> tuple[int, ...]:
         """The rounds that a query must name, 0 for none. A version of our server is "ROUND TAG"; none has others."""
-        versions = [self._held[x][0].partition(" ")[0] if x in self._held else "0" for x in query]
+        versions = [self._versions.get(x, "0").partition(" ")[0] for x in query]
         return tuple(int(version) if version.isdecimal() else -1 for version in versions)
+
+    def fresh(self, moment: float) -> Query:
+        """The sources whose messages count as the newest at this moment."""
+        return tuple(sorted(x for x, (begin, end) in self._fresh.items() if begin <= moment < end))
+
+    def check(self, step: Step, spares: bool) -> Iterator[Finding]:
+        """Check that a step has left out what was fresh when it began; nothing, if it does not spare that."""
+        fresh = self.fresh(step.began) if spares else ()
+        if step.spared != fresh or not set(fresh).isdisjoint(step.query):
+            yield Finding("fresh", f"left out the sources {step.spared}; {fresh} were fresh", query=step.query)
 
     def answer(self, step: Step) -> None:
         """Take in the answer of a step: members that arrived replace what was held of them.
 
-        Then members stay while the limit has room: the smallest first, of equal ones the first number.
+        Then members with a version, or that are fresh, stay while the limit has room: the smallest first, of equal ones
+        the first number. What does not stay is not fresh either, should the clock be set back.
         """
         for source, version, size in step.received or ():
-            self._held.pop(source, None)
-            self._held |= {} if version is None else {source: (version, size + len(version))}
-        sizes = sorted((size, x) for x, (_, size) in self._held.items())
-        for (_, x), total in zip(sizes, accumulate(size for size, _ in sizes), strict=True):
-            if step.cache is not None and total > step.cache:
-                del self._held[x]
+            self._sizes[source] = size + len(version or "")
+            self._versions.pop(source, None)
+            self._versions |= {} if version is None else {source: version}
+        self._fresh |= {source: (step.began, until) for source, until in zip(step.query, step.until, strict=False)}
+        now_fresh = self.fresh(step.ended or step.began)
+        sizes = sorted((self._sizes.get(x, 0), x) for x in {*self._versions, *now_fresh})
+        totals = accumulate(size for size, _ in sizes)
+        stay = {x for (_, x), total in zip(sizes, totals, strict=True) if step.cache is None or total <= step.cache}
+        self._versions = {x: version for x, version in self._versions.items() if x in stay}
+        self._fresh = {x: times for x, times in self._fresh.items() if x in stay}
 
 
 class Seen:
@@ -152,9 +169,11 @@ class Seen:
 
     def check(self, step: Step, held: Held) -> Iterator[Finding]:
         """Check one step: every sending is counted, and has the set in the server's order and the held versions."""
-        lines, due = self._lines.get(step.step, []), held.rounds(step.query)
+        if not step.query:  # it was silent
+            return
+        lines, due = self._lines.get(step.sent, []), held.rounds(step.query)
         if not lines and step.received is not None:
-            inside = min(self._lines) < step.step < max(self._lines)
+            inside = min(self._lines) < step.sent < max(self._lines)
             yield Finding("log", "the step is in the journal and not in the log") if inside else OUTSIDE
         for line in lines:
             if line.query != step.query or not line.ordered:
@@ -167,7 +186,7 @@ class Seen:
             yield Finding("log", f"came {len(lines)} times; the journal counts {step.attempts}")
 
     def extra(self, steps: int) -> Iterator[Finding]:
-        """What the journal, which has so many steps, does not explain."""
+        """What the journal, which has sent so many steps, does not explain."""
         for before, line in pairwise(self._own):
             if line.step < before.step:
                 yield Finding("log", f"came again after a later step (line {line.number})", line.step)

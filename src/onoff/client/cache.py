@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -81,9 +82,28 @@ def cache_size(given: int | str) -> int:
     return int(found[1]) * UNITS[found[2].upper()]
 
 
-def keep_fitting(members: Iterable[Member], limit: int) -> set[int]:
-    """Choose the sources that stay held: the smallest first (of equal ones the first number), while there is room."""
-    sizes = sorted((member.size, member.source) for member in members if member.version is not None)
+@dataclass(frozen=True)
+class Copy:
+    """The newest message of a source: when it was asked for, and until when it counts as the newest.
+
+    Both are in seconds since 1970. A clock that was set back makes it stale.
+    """
+
+    source: int
+    arrived: float
+    until: float
+
+    def is_fresh(self, moment: float) -> bool:
+        return self.arrived <= moment < self.until
+
+
+def keep_fitting(members: Iterable[Member], limit: int, fresh: Collection[int]) -> set[int]:
+    """Choose the sources that stay held: the smallest first (of equal ones the first number), while there is room.
+
+    Messages are held that have a version or are `fresh`.
+    """
+    held = (member for member in members if member.version is not None or member.source in fresh)
+    sizes = sorted((member.size, member.source) for member in held)
     totals = accumulate(size for size, _ in sizes)
     return {source for (_, source), total in zip(sizes, totals, strict=True) if total <= limit}
 
@@ -93,17 +113,20 @@ def versions(members: Members, query: Iterable[int]) -> tuple[str | None, ...]:
     return tuple(members[source].version if source in members else None for source in query)
 
 
-def store(members: Members, step: int, whole: Mapping[int, Content], limit: int) -> Members:
+def store(
+    members: Members, step: int, whole: Mapping[int, Content], limit: int, fresh: Collection[int]
+) -> tuple[Members, set[int]]:
     """Replace members by those that arrived `whole`, and remove the versions of members that do not fit.
 
-    The body of a member without a version is forgotten with the next answer that does not contain it.
+    Returns which are held, too. The body of one that is not is forgotten with the next answer that does not contain it.
     """
     after = {**members, **{source: Member.of_content(source, step, content) for source, content in whole.items()}}
-    stay = keep_fitting(after.values(), limit)
-    return {
+    stay = keep_fitting(after.values(), limit, fresh)
+    kept = {
         source: member if source in stay or member.version is None else member._replace(version=None)
         for source, member in sorted(after.items())
     }
+    return kept, stay
 
 
 def read_messages(database: sqlite3.Connection, since: int = 0) -> Iterator[tuple[Step, Member, bytes]]:

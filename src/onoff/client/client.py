@@ -25,11 +25,12 @@ from onoff.client.disk import Step
 from onoff.client.habits import HabitsStatus, check_learning
 from onoff.client.journal import Journal
 from onoff.client.message import Message
-from onoff.client.promises import Both, Drawing, Past
+from onoff.client.promises import Both, Drawing, Now, Past
 from onoff.client.protocol import Pending, check_call, look_one_ahead, places_on_wire
-from onoff.client.status import has_pending, last_end
+from onoff.client.status import has_pending, last_end, private_until
 from onoff.client.transports import Answer
 from onoff.client.transports.http import within
+from onoff.durations import parse_fresh
 from onoff.model.chain import Chain, UnknownChain, check_chain
 from onoff.plans.planner import Planner
 
@@ -76,6 +77,7 @@ class Client:
         self._ends_planner = self.planner is None and not settings.lasting
         self._opened: Journal | None = None
         self._drawing: Drawing | None = None
+        self._on_wire: list[int] = []  # the place of each source at the server, once that was asked
         self._gap = False  # whether a request before the next one may have been lost
         self._clock = SendClock()
         self._turn = asyncio.Lock()  # first come, first served
@@ -92,24 +94,17 @@ class Client:
         try:
             if settings.promise == "both" and isinstance(settings.plans, str | PathLike | None):
                 self.planner = Planner(self.chain, settings.plans, background=settings.background)
-            try:
-                self._clock.restart(last_end(self.path))
-                await self._clock.next_point(self.delay)
-                await self._retry(self.transport.connect)
-            except errors.TransportError as error:
-                known = None if self._chain is None else self._chain.fingerprint
-                error.pending = has_pending(self.path, known)
-                raise
-            if settings.chain is None:
-                self._chain = UnknownChain(self.transport.names)
+            if not self.knows_sources or private_until(self.path, self.chain.n) is None:
+                await self._connect()
             if settings.relearn or (settings.chain is None and settings.promise == "past"):
                 check_learning(self.chain.n)
-            self._on_wire = places_on_wire(self.chain, self.transport.names)
             assert isinstance(settings.cache, int)
+            catalogue = self.transport.fingerprint if self._on_wire else None
             self._opened = Journal(
-                self.path, self.chain.fingerprint, self.transport.fingerprint, settings.first_ever,
+                self.path, self.chain.fingerprint, catalogue, settings.first_ever,
                 promise=settings.promise, sensitive=settings.sensitive, cache=settings.cache,  # type: ignore[arg-type]
                 names=self.chain.names if settings.chain is None else (), depth=self.chain.depth,
+                fresh=None if settings.fresh is None else parse_fresh(settings.fresh),
             )  # fmt: skip
             if settings.relearn:
                 self._opened.relearn(self.chain)
@@ -126,6 +121,22 @@ class Client:
         self._clock.restart(self._opened.ended)
         self._stage = "open"
         return self
+
+    async def _connect(self) -> None:
+        """Learn what the server offers. In a private window that waits: it would tell that somebody reads."""
+        try:
+            self._clock.restart(last_end(self.path))
+            await self._clock.next_point(self.delay)
+            await self._retry(self.transport.connect)
+        except errors.TransportError as error:
+            known = None if self._chain is None else self._chain.fingerprint
+            error.pending = has_pending(self.path, known)
+            raise
+        if self._settings.chain is None:
+            self._chain = UnknownChain(self.transport.names)
+        if self._opened is not None:
+            self._opened.check_is_for(self.chain.fingerprint, self.transport.fingerprint)
+        self._on_wire = places_on_wire(self.chain, self.transport.names)
 
     async def __aexit__(self, *_: object) -> None:
         self._stage = "closed"
@@ -187,6 +198,14 @@ class Client:
             raise errors.SessionError(NOT_OPEN)
         return None if self._drawing.habits is None else HabitsStatus.of(self._drawing.habits)
 
+    @property
+    def private_until(self) -> float | None:
+        """Until when every copy is fresh, in seconds since 1970: requests are no steps, and nobody sees them."""
+        if self._drawing is None or not self._drawing.spares or self.journal.state.is_asking:
+            return None
+        fresh = self.journal.fresh(time.time())
+        return self.journal.fresh_until() if len(fresh) == self.chain.n else None
+
     def take_gap(self) -> bool:
         """True if an earlier request may have been lost. The caller must then make the next one ON. Clears the flag."""
         gap, self._gap = self._gap, False
@@ -231,7 +250,10 @@ class Client:
         journal = self._opened or Journal(self.path, self.chain.fingerprint, None)
         try:
             found = next(journal.messages(journal.state.step - 1), None)
-            return None if found is None else (Message.of(self.chain.names, *found), found[0])
+            if found is None:
+                return None
+            step, member, body = found
+            return Message.of(self.chain.names, step, member, body, journal.age(member.source)), step
         finally:
             if self._opened is None:
                 journal.close()
@@ -267,6 +289,12 @@ class Client:
         """
         check_call(source, next, private)
         async with self._in_turn() as drawing:
+            if self.private_until is not None and not decided:
+                return self._read_copy(source)
+            at = time.time()
+            moment = Now(at, self.journal.fresh(at) if drawing.spares else ())
+            if not self._on_wire and len(moment.spared) < self.chain.n:
+                await self._connect()
             gap = lost or self._gap
             status = drawing.status(None if private is None else bool(private), gap)
             failing = self.journal.failing
@@ -276,14 +304,20 @@ class Client:
             failed = self.journal.failure(self.chain.index(source)) if again else None
             if failed is not None:
                 return Message.of_failure(self.chain.names, *failed)
-            pending = drawing.begin(source, next, status, gap, failing)
+            pending = drawing.begin(moment, source, next, status, gap, failing)
             if self.take_gap():
                 log.warning("a proxy was killed or did not answer a program: the first requests after that are made ON")
                 with contextlib.suppress(errors.JournalError):  # then the next one is ON, too
                     self.journal.remember(gap=False)
             held = self.journal.read_held()
-            await self._clock.after_call(called, self.delay)
+            if pending.query:  # else everything is fresh: the step is silent
+                await self._clock.after_call(called, self.delay)
             return await self._complete(pending, called, held)
+
+    def _read_copy(self, source: str) -> Message:
+        """A message that is held, for a request that is no step."""
+        member, age, body = self.journal.read_copy(self.chain.index(source))
+        return Message.of_copy(self.chain.names, self.journal.state.step - 1, member, body, age)
 
     @contextlib.asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[Drawing]:
@@ -320,21 +354,28 @@ class Client:
             if sendings:
                 journal.count_sending()
             sendings += 1
-            return await self.transport.fetch(journal.stream, journal.state.step, on_wire, versions)
+            return await self.transport.fetch(journal.stream, journal.state.sent, on_wire, versions)
 
+        answer = Answer((), 0, journal.notes)
         try:
-            answer = await self._clock.end_at_point(self._retry(send), called, self.delay)
+            if query:
+                answer = await self._clock.end_at_point(self._retry(send), called, self.delay)
         except errors.TransportError as error:  # a journal that is stale cannot finish it
             error.pending = None if isinstance(error, errors.StaleStep) else True
             raise
         journal.finish(protocol.finish(journal.state), query, answer)
-        await drawing.hold()
-        self._clock.restart()  # only from here on may anything depend on which member was wanted
+        if query:
+            await drawing.hold()
+            self._clock.restart()  # only from here on may anything depend on which member was wanted
         found = journal.latest()
         assert found is not None, "a step was finished"
+        step, member = found
+        if pending.request in pending.spared:
+            member, age, body = journal.read_copy(pending.request)
+            return Message.of(self.chain.names, step, member, body, age)
         wanted = answer.contents[query.index(pending.request)]
-        body = wanted.body if found[1].step == found[0].step else held[pending.request]
-        return Message.of(self.chain.names, *found, body)
+        body = wanted.body if member.step == step.step else held[pending.request]
+        return Message.of(self.chain.names, step, member, body)
 
     def wait_to_exit(self) -> None:
         """Wait, in a program that ends now, until its end says nothing about its last message.

@@ -22,6 +22,7 @@ from onoff.client.status import chain_of, snapshot
 from onoff.client.transports.http import check_agent
 from onoff.client.transports.onoff import OnoffTransport
 from onoff.client.transports.web import HttpTransport
+from onoff.durations import parse_fresh
 from onoff.errors import JournalError, OnoffError, PlanError
 from onoff.files import path_of
 from onoff.model.chain import Chain
@@ -52,7 +53,7 @@ class Settings:
     - "past", unless told otherwise: what a request's own query and the queries before it tell is all that will ever be
     told about it; the query of a private request tells nothing. With `sensitive` sources, given by name, the server
     learns neither which of them is read nor whether any is. They are fixed with the journal.
-    - "all": every request asks for everything that changed. It needs no chain, and hides everything.
+    - "all": every request asks for everything that is not fresh. It needs no chain, and hides everything.
     - "both": no query tells anything about requests made while ON or about requests to come. An OFF request needs
     the next one (`get(..., next=...)`). Without it the request is made ON, and `Message.made_private` says so.
 
@@ -66,6 +67,10 @@ class Settings:
 
     The client holds messages on disk, with the journal's other secrets, and asks for a source again only if it is
     newer. `cache` limits their bytes, such as "64MiB", which is the default; 0 switches the cache off.
+
+    A message is *fresh* for as long as its server says, and for `fresh` at least, such as "5m": a constant of the
+    journal, at most an hour, by default 0. Where everything is asked for, as with the promise "all", what is fresh is
+    left out, whatever is wanted. While everything is fresh, a request makes no step, and nobody sees it.
 
     `keep` is for how many steps (1000) or days ("30d") the journal keeps requests and the random numbers of draws;
     older ones are erased when a client is opened, and every 256 steps. Without `keep` they stay for ever.
@@ -89,6 +94,7 @@ class Settings:
     sensitive: Sequence[int | str] = ()
     record: str | Path | None = None
     cache: int | str | None = None
+    fresh: str | float | None = None
     keep: int | str | None = None
     user_agent: str | None = None
     token: str | None = None
@@ -124,6 +130,8 @@ class Settings:
                 path_of(getattr(self, name), what)
         if self.cache is not None:
             cache_size(self.cache)
+        if self.fresh is not None:
+            parse_fresh(self.fresh)
         if self.keep is not None:
             parse_keep(self.keep)
         check_agent(self.user_agent)

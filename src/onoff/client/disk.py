@@ -26,10 +26,12 @@ SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL, sum TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE steps (
     step INTEGER PRIMARY KEY, private INTEGER NOT NULL, asked_private INTEGER NOT NULL, lag INTEGER NOT NULL,
-    plan TEXT NOT NULL, query TEXT NOT NULL, request INTEGER, next INTEGER, cost REAL NOT NULL, numbers TEXT, law TEXT,
-    maker TEXT, attempts INTEGER NOT NULL, ended REAL, bytes INTEGER, received TEXT, cache INTEGER, pad TEXT NOT NULL,
+    plan TEXT NOT NULL, query TEXT NOT NULL, spared TEXT NOT NULL, began REAL NOT NULL, request INTEGER, next INTEGER,
+    cost REAL NOT NULL, numbers TEXT, law TEXT, maker TEXT, attempts INTEGER NOT NULL, ended REAL, bytes INTEGER,
+    received TEXT, until TEXT, cache INTEGER, pad TEXT NOT NULL,
     sum TEXT NOT NULL
 ) STRICT;
+CREATE TABLE copies (source INTEGER PRIMARY KEY, arrived REAL NOT NULL, until REAL NOT NULL, sum TEXT NOT NULL) STRICT;
 CREATE TABLE chains (step INTEGER PRIMARY KEY, weight TEXT, states TEXT NOT NULL, matrix TEXT NOT NULL,
     sum TEXT NOT NULL) STRICT;
 CREATE TABLE members (source INTEGER PRIMARY KEY, step INTEGER NOT NULL, status INTEGER NOT NULL, round INTEGER,
@@ -55,6 +57,9 @@ class DamagedError(Exception):
 class Step:
     """One step: a row of `steps`. Fields of the answer are None until the step is answered.
 
+    `query` is what was asked for, and `spared` what was fresh when the step `began`, and so left out. `until` has for
+    each source of the query when its copy ceases to be fresh.
+
     `attempts` counts sendings, each before it leaves: a client that was killed may have counted one too many. `ended`
     is when the answer was on disk, in seconds since 1970. `request`, `next` and `numbers` are None if erased. For
     auditors there are the `numbers`, the `law` of the draw and its `maker` (`onoff.client.laws`); `received`, [source,
@@ -68,6 +73,8 @@ class Step:
     lag: int
     plan: str
     query: tuple[int, ...]
+    spared: tuple[int, ...]
+    began: float
     request: int | None
     next: int | None
     cost: float
@@ -78,18 +85,21 @@ class Step:
     ended: float | None = None
     bytes: int | None = None
     received: str | None = None
+    until: str | None = None
     cache: int | None = None
 
     @classmethod
     def of_row(cls, row: dict[str, Any]) -> Step:
-        private, asked, query = bool(row["private"]), bool(row["asked_private"]), tuple(json.loads(row["query"]))
+        flags = {name: bool(row[name]) for name in ("private", "asked_private")}
+        sets = {name: tuple(json.loads(row[name])) for name in ("query", "spared")}
         del row["pad"]
-        return cls(**{**row, "private": private, "asked_private": asked, "query": query})
+        return cls(**{**row, **flags, **sets})
 
     @property
     def row(self) -> dict[str, Any]:
         flags = {"private": int(self.private), "asked_private": int(self.asked_private)}
-        return {**vars(self), **flags, "query": json.dumps(self.query), "pad": _pad(self.request, self.next)}
+        sets = {"query": json.dumps(self.query), "spared": json.dumps(self.spared)}
+        return {**vars(self), **flags, **sets, "pad": _pad(self.request, self.next)}
 
     @property
     def failures(self) -> dict[int, int]:
@@ -109,6 +119,12 @@ def _pad(request: int | None, following: int | None) -> str:
         return 0 if source is None or source < 2 else 1 + sum(source >= 1 << bits for bits in (7, 15, 23))
 
     return " " * (8 - needed(request) - needed(following))
+
+
+def last_on_wire(database: sqlite3.Connection) -> float | None:
+    """When the newest step that asked for something ended, in seconds since 1970."""
+    newest = "WHERE step = (SELECT MAX(step) FROM steps WHERE ended IS NOT NULL AND query != '[]')"
+    return next((row["ended"] for row in read_rows(database, "steps", newest)), None)
 
 
 @contextmanager

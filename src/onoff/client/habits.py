@@ -88,9 +88,9 @@ class HabitsStatus:
                     f"fixed order, leave it so. If your habits have changed, {again}"
                 )
         return (
-            "every request asks for everything that changed, which hides all of them. A request was private before "
-            "the habits were complete, or the promise is `all`. To download less, give a new journal a chain, or "
-            f"{again}"
+            "every request asks for everything that is not fresh, which hides all of them. A request was private "
+            "before the habits were complete, or the promise is `all`. To download less, give a new journal a chain, "
+            f"or {again}"
         )
 
 

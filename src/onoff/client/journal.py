@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from onoff.client import cache
-from onoff.client.cache import CACHE, Member
+from onoff.client.cache import CACHE, Copy, Member
 from onoff.client.disk import (
     SCHEMA,
     DamagedError,
@@ -35,6 +35,7 @@ from onoff.client.disk import (
     check_promise,
     connect,
     explain_errors,
+    last_on_wire,
     newest_chain,
     read_meta,
     write_row,
@@ -61,7 +62,7 @@ class Journal:
     A journal is made for one promise ("all", "past" or "both") and one set of sensitive sources, and keeps them.
     The public state after the newest query (`onoff.past.PublicState`) is kept in `meta`; the promise "both" has none.
     Each chain that was ever used is a row of `chains`, with the first step that it may serve; an empty one says that
-    habits are learned anew. `ended` is when the newest finished step ended, in seconds since 1970.
+    habits are learned anew. `ended` is when the last step on the wire ended, in seconds since 1970.
 
     `unwritten` is the step of the oldest message that `play` has not written to a file yet; None without `play`. A
     replaced message stays on disk until it is written: after a kill the next process writes it.
@@ -81,6 +82,7 @@ class Journal:
         cache: int = CACHE,
         names: Sequence[str] = (),
         depth: int = 1,
+        fresh: float | None = None,
     ) -> None:
         """A new journal owes `depth` full sets: so many requests determine the reader's state.
 
@@ -88,7 +90,8 @@ class Journal:
 
         `promise` and `sensitive`, if given, must be those of the journal. A new journal is for "both" by default, and
         has no chain if it gets the `names` of the sources. Members of answers are cached in at most `cache` bytes; a
-        changed limit takes effect with the next answer. Without a catalogue the journal is opened to be read only: it
+        changed limit takes effect with the next answer. Copies count as the newest for `fresh` seconds at least, a
+        constant of the journal. Without a catalogue the journal is opened to be read only: it
         must exist, and no server may be asked.
         """
         self.path, self._limit = Path(path), cache
@@ -103,7 +106,7 @@ class Journal:
                 self._guard = RollbackGuard(self.path)
                 self.created = not self.path.exists()
                 if self.created:
-                    about = promise or "both", sensitive, names, depth
+                    about = promise or "both", sensitive, names, depth, fresh or 0.0
                     self._create(chain, catalogue or "", first_ever, *about)
                 check_is_journal(self.path)
                 self._database = connect(self.path)
@@ -116,17 +119,22 @@ class Journal:
                 self._newest_chain = newest_chain(self._database)
                 self.stream = self._meta["identity"]  # the random name under which its queries go out
                 self._members = {row["source"]: Member.of_row(row) for row in read_rows(self._database, "members")}
-                newest = next(self.steps(self.state.step - 1), None)
-                self.ended = None if newest is None else newest.ended
+                self._copies = {row["source"]: Copy(**row) for row in read_rows(self._database, "copies")}
+                self._fresh = float(self._meta["fresh"])
+                if fresh not in (None, self._fresh):
+                    words = f"copies are fresh for {self._fresh:g} seconds in this journal"
+                    raise JournalError(f"{self.path}: {words}, and that stays so: make another journal to change it")
+                self.ended = last_on_wire(self._database)
                 late = read_rows(self._database, "steps", "WHERE ended > ?", time.time() - FAILURE_SECONDS)
                 self._failed = newest_failure(map(Step.of_row, late))
             except BaseException:
                 self.close()
                 raise
 
-    def name_versions(self, begun: Begun) -> Begun:
-        """Add the versions of held messages to a drawn query, for all members alike."""
-        pending = replace(begun.pending, held=cache.versions(self._members, begun.pending.query))
+    def name_versions(self, begun: Begun, began: float) -> Begun:
+        """Add the versions of held messages to a drawn query, for all members alike, and when its step began."""
+        held = cache.versions(self._members, begun.pending.query)
+        pending = replace(begun.pending, held=held, began=began)
         return replace(begun, pending=pending, state=replace(begun.state, pending=pending))
 
     def begin(self, begun: Begun, cost: float, law: str | None = None, maker: str | None = None) -> None:
@@ -135,8 +143,22 @@ class Journal:
         `cost` is the law's expected number of messages, `law` its digest, and `maker` who made it (`laws.maker`).
         """
         drawn, public = begun.pending, begun.public
-        about = (drawn.private, drawn.asked_private, drawn.lag, drawn.plan, drawn.query, drawn.request, drawn.next)
-        step = Step(begun.state.step, *about, float(cost), numbers_text(begun.numbers), law, maker)
+        step = Step(
+            step=begun.state.step,
+            private=drawn.private,
+            asked_private=drawn.asked_private,
+            lag=drawn.lag,
+            plan=drawn.plan,
+            query=drawn.query,
+            spared=drawn.spared,
+            began=drawn.began,
+            request=drawn.request,
+            next=drawn.next,
+            cost=float(cost),
+            numbers=numbers_text(begun.numbers),
+            law=law,
+            maker=maker,
+        )
         changes = {} if public is None else {"public": json.dumps(public.as_dict())}
         chain = None if public is None else self._new_chain(public.habits, 0 if step.step == 0 else step.step + 1)
         try:
@@ -169,6 +191,26 @@ class Journal:
             write_row(database, "chains", row)
         self._newest_chain = row
 
+    def fresh(self, moment: float) -> tuple[int, ...]:
+        """The sources whose copies count as the newest at this moment."""
+        return tuple(source for source, copy in sorted(self._copies.items()) if copy.is_fresh(moment))
+
+    def fresh_until(self) -> float:
+        """When the first of all copies ceases to be fresh."""
+        return min(copy.until for copy in self._copies.values())
+
+    def read_copy(self, source: int) -> tuple[Member, float, bytes]:
+        """The newest message of a source that is fresh: its member, its age in seconds, and its body."""
+        return self._members[source], self.age(source), self.read_body(source)
+
+    def age(self, source: int) -> float:
+        """For how many seconds the newest message of a source has been held."""
+        return max(0.0, time.time() - self._copies[source].arrived)
+
+    def check_is_for(self, chain: str, catalogue: str) -> None:
+        """Refuse another chain or catalogue than the journal's."""
+        check_is_for(self.path, self._meta, chain, catalogue)
+
     def count_sending(self) -> None:
         """Count one more sending of the pending query, before it leaves: an auditor compares with what servers saw."""
         with self._transaction(self.state) as database:
@@ -197,7 +239,12 @@ class Journal:
         contents, named = dict(zip(query, answer.contents, strict=True)), self._sources_with_versions()
         whole = {source: content for source, content in contents.items() if not (content.unchanged and source in named)}
         before, ended = self._members, time.time()
-        members = cache.store(before, self.state.step, whole, self._limit)
+        [step] = self.steps(self.state.step)
+        arrived = {source: self._copy(source, step.began, content.fresh) for source, content in contents.items()}
+        copies = self._copies | arrived
+        fresh = {source for source, copy in copies.items() if copy.is_fresh(ended)}
+        members, held = cache.store(before, self.state.step, whole, self._limit, fresh)
+        copies = {source: copy if source in held else replace(copy, until=0.0) for source, copy in copies.items()}
         # What is replaced stays for a step longer than its message usually waits: how long files take does not show.
         oldest = self.state.step if self.unwritten is None else max(0, min(self.unwritten, self.state.step - 1))
         try:
@@ -208,18 +255,27 @@ class Journal:
                 for source, content in whole.items():
                     self._replace(members[source], content.body)
                 unheld = database.execute("SELECT source FROM members WHERE version IS NULL AND body IS NOT NULL")
-                for source in {source for (source,) in unheld} - contents.keys():
+                for source in {source for (source,) in unheld} - {*contents, *step.spared, *(fresh & held)}:
                     self._replace(members[source], None)
-                [step] = self.steps(self.state.step)
+                for source, copy in copies.items():
+                    if copy != self._copies.get(source):
+                        write_row(database, "copies", vars(copy))
                 received = json.dumps([members[s].as_entry(cache.version_of(c)) for s, c in whole.items()])
-                done = replace(step, ended=ended, bytes=answer.size, received=received, cache=self._limit)
+                until = json.dumps([arrived[source].until for source in step.query])
+                done = replace(step, ended=ended, bytes=answer.size, received=received, until=until, cache=self._limit)
                 write_row(database, "steps", done.row)
         finally:
             if self.state is state:  # on disk, though what comes after that may have failed
-                self._members, self.ended = members, ended
+                self._members, self._copies = members, copies
+                self.ended = ended if query else self.ended
                 self._failed = done if done.failures else self._failed
         if state.step % ERASE == 0:
             self.erase()
+
+    def _copy(self, source: int, began: float, fresh: float | None) -> Copy:
+        """A copy that has come; None: it is never fresh, whatever the owner says."""
+        seconds = 0.0 if fresh is None else max(fresh, self._fresh)
+        return Copy(source, began, began + seconds)
 
     def _replace(self, member: Member, body: bytes | None) -> None:
         """Replace the member of a source. Part of a transaction."""
@@ -356,7 +412,7 @@ class Journal:
 
     def _create(
         self, chain: str, catalogue: str, first_ever: bool, promise: str, sensitive: Sequence[int],
-        names: Sequence[str], depth: int,
+        names: Sequence[str], depth: int, fresh: float,
     ) -> None:  # fmt: skip
         stage = "all" if promise == "all" else "learning" if names else "known"
         assert self._guard is not None
@@ -381,6 +437,7 @@ class Journal:
             "sensitive": json.dumps(list(sensitive)),
             "public": json.dumps(new_state(stage, sensitive)),
             "unwritten": "0",
+            "fresh": str(fresh),
         } | ({"note learning": json.dumps(list(names))} if names else {})
         with closing(connect(unfinished)) as database:  # at its end all is moved from the log into the file
             database.executescript(f"BEGIN;{SCHEMA}COMMIT;")

@@ -20,7 +20,8 @@ class Message:
 
     `round` is the server's number for the publication; 0 means that nothing was published for the source yet. `status`
     and `content_type` are those of a web server. If it did not answer 200 for the source, `error` is set, and `body` is
-    its answer. `unchanged`: the server said that the client holds this message, which comes from the disk.
+    its answer. `unchanged`: the server said that the client holds this message, which comes from the disk. `age`: for
+    how many seconds the client has held it. A fresh message may come without a step: then `query` is empty.
     """
 
     source: str
@@ -34,16 +35,39 @@ class Message:
     status: int = 200
     content_type: str | None = None
     unchanged: bool = False
+    age: float = field(default=0.0, compare=False)  # of the same message, later
 
     @classmethod
-    def of(cls, names: tuple[str, ...], step: Step, member: Member, body: bytes) -> Message:
+    def of(cls, names: tuple[str, ...], step: Step, member: Member, body: bytes, age: float = 0.0) -> Message:
         """The wanted message of a finished step; a failure has its `error` set."""
         name, error = names[member.source], None
         if member.status != 200:
             made = "the request counts as made, with its query"
             error = _failure(name, step, member.status, made, body, member.content_type)
         about = member.round, error, member.status, member.content_type
-        return cls(name, body, *_step_fields(names, step), *about, unchanged=member.step != step.step)
+        unchanged = member.step != step.step and member.source in step.query
+        return cls(name, body, *_step_fields(names, step), *about, unchanged=unchanged, age=age)
+
+    @classmethod
+    def of_copy(cls, names: tuple[str, ...], step: int, member: Member, body: bytes, age: float) -> Message:
+        """A held message, for a request that is no step; `step` is the newest one."""
+        name, error = names[member.source], None
+        if member.status != 200:
+            words = f"the server answered {member.status} for {name!r}, and its answer is fresh: no step was made"
+            error = SourceError(words, status=member.status, body=body, content_type=member.content_type, until=None)
+        return cls(
+            source=name,
+            body=body,
+            step=step,
+            private=True,
+            made_private=False,
+            query=(),
+            round=member.round,
+            error=error,
+            status=member.status,
+            content_type=member.content_type,
+            age=age,
+        )
 
     @classmethod
     def of_failure(cls, names: tuple[str, ...], step: Step, status: int) -> Message:

@@ -110,7 +110,7 @@ def response_of(message: Message, method: str) -> httpx.Response:
     """Make a program's response: the status, type and body of the source."""
     status, extensions = safe_status(message.status), {}
     headers = {"onoff-step": str(message.step), "onoff-status": "on" if message.private else "off"}
-    headers |= {"cache-control": "no-cache", "content-length": str(len(message.body))}
+    headers |= {"cache-control": "no-cache", "age": str(int(message.age)), "content-length": str(len(message.body))}
     if message.content_type is not None:
         headers["content-type"] = message.content_type
     if status != message.status:

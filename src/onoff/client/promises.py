@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from onoff.client.habits import say_change
 from onoff.client.journal import Journal
@@ -33,11 +34,11 @@ from onoff.past import Candidates, Habits, RaceStep, StepLaw
 from onoff.past.state import sensitive_sources
 from onoff.plans.planner import Planner
 from onoff.schemes import list_names
-from onoff.types import RandBelow
+from onoff.types import Query, RandBelow
 
 HELD = 0.5  # seconds: most chains of a hundred sources take less
 PROMISES = {
-    "all": "every request asks for everything that changed, which hides all of them and needs no habits",
+    "all": "every request asks for everything that is not fresh, which hides all of them and needs no habits",
     "past": "what a request's own query and the queries before it tell is all that will ever be told about it; the "
     "query of a private request tells nothing",
     "both": "no query tells anything about requests made while ON or to come; an OFF request needs the next one",
@@ -45,10 +46,19 @@ PROMISES = {
 SENSITIVE = "the server learns neither which of the sensitive sources is read nor whether any is"
 
 
+class Now(NamedTuple):
+    """When a step begins, in seconds since 1970, and which copies are fresh then: the sources that it spares."""
+
+    at: float
+    spared: Query
+
+
 class Drawing:
     """What a client needs of a promise. Where the next step needs no preparation, nothing is done between requests."""
 
     habits: Habits | None = None  # what is known of habits now; None for a promise whose chain is stated and stays
+
+    spares = False  # whether fresh copies are left out of queries
 
     def status(self, private: bool | None, gap: bool) -> bool:
         """Whether a request is ON; None if the caller has not said. `gap`: one before it may have been lost."""
@@ -57,8 +67,10 @@ class Drawing:
     async def ready(self, private: bool) -> None:
         """Wait until a query can be drawn at once."""
 
-    def begin(self, source: str, next: str | None, private: bool, gap: bool = False, full: bool = False) -> Pending:
-        """Draw the query of a step and put it on disk. `full`: it is made ON, whatever was asked."""
+    def begin(
+        self, now: Now, source: str, next: str | None, private: bool, gap: bool = False, full: bool = False
+    ) -> Pending:
+        """Draw the query of a step that begins now, and put it on disk. `full`: it is made ON, whatever was asked."""
         raise NotImplementedError
 
     def look_ahead(self) -> None:
@@ -78,14 +90,22 @@ class Both(Drawing):
         self._chain, self._journal, self._planner, self._randbelow = chain, journal, planner, randbelow
         self._digests = PlanDigests()
 
-    def begin(self, source: str, next: str | None, private: bool, gap: bool = False, full: bool = False) -> Pending:  # noqa: ARG002
+    def begin(
+        self,
+        now: Now,
+        source: str,
+        next: str | None,
+        private: bool,
+        gap: bool = False,  # noqa: ARG002
+        full: bool = False,
+    ) -> Pending:
         request = self._chain.index(source)
         following = None if next is None else self._chain.index(next)
         before = self._journal.state
         lag = next_lag(before, following, private or full)
         plan = self._planner.best(lag) if lag else None
         begun = begin_both(before, self._chain, request, following, private, plan, self._randbelow, full)
-        begun = self._journal.name_versions(begun)
+        begun = self._journal.name_versions(begun, now.at)
         cost, law = float(self._chain.n), None
         if plan is not None:
             assert before.last is not None
@@ -135,6 +155,11 @@ class Past(Drawing):
         asked = not is_open if private is None else private
         return asked or (gap and stage == "known")
 
+    @property
+    def spares(self) -> bool:  # type: ignore[override]
+        """Where everything is asked for to the end, no query depends on a request: what is fresh can be left out."""
+        return self._public.habits.stage == "all"
+
     async def ready(self, private: bool) -> None:
         self._ready = None
         if self._journal.state.pending is None and self._is_drawn(private):
@@ -144,7 +169,9 @@ class Past(Drawing):
         """Whether the step after the newest one is drawn from a law."""
         return not (self._journal.state.answered.owed or self._public.asks_for_all(private))
 
-    def begin(self, source: str, next: str | None, private: bool, gap: bool = False, full: bool = False) -> Pending:
+    def begin(
+        self, now: Now, source: str, next: str | None, private: bool, gap: bool = False, full: bool = False
+    ) -> Pending:
         if next is not None:
             raise SessionError(
                 f"{self._journal.path}: was made for the promise {self._journal.promise!r}, which needs no next "
@@ -161,8 +188,18 @@ class Past(Drawing):
         step = None if ready is None else ready.step
         request = self._chain.index(source)
         anew = gap and self._public.habits.stage in ("complete", "known")
-        begun = begin_past(self._journal.state, self._public, request, private, step, self._randbelow, anew, full)
-        begun = self._journal.name_versions(begun)
+        begun = begin_past(
+            self._journal.state,
+            self._public,
+            request,
+            private,
+            step,
+            self._randbelow,
+            anew=anew,
+            full=full,
+            spared=now.spared,
+        )
+        begun = self._journal.name_versions(begun, now.at)
         is_full = begun.pending.private
         cost, law = (float(self._chain.n), None) if ready is None or is_full else (ready.cost, ready.digest)
         before = self._public.habits

@@ -30,7 +30,7 @@ from onoff.model.tree import describe_state
 from onoff.past import PublicState, RaceStep, StepLaw
 from onoff.plans.plan import Plan
 from onoff.text import plain
-from onoff.types import RandBelow, is_flag
+from onoff.types import Query, RandBelow, is_flag
 
 FULL_SET = "everything"  # what a journal calls the law of a step that asks for all sources
 ANEW = "everything, anew"  # the same, if a request before it may be missing, or this one may repeat it
@@ -41,7 +41,8 @@ class Pending:
     """A step whose query was drawn: the request, the announced next one, and the set, the same in every retry.
 
     `held` has the version that the client holds of each source of the set, or None. Versions are a part of the query:
-    every retry has the same.
+    every retry has the same. All `spared` sources, whose copies were fresh, were left out of the set. The step
+    `began` then, in seconds since 1970.
     """
 
     request: int
@@ -53,6 +54,8 @@ class Pending:
     plan: str
     rounding: float
     held: tuple[str | None, ...] = ()
+    spared: Query = ()
+    began: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.held:
@@ -63,13 +66,15 @@ class Pending:
 class State:
     """All that the client must remember between steps.
 
-    `owed` counts the next steps that ask for everything. A journal of `past` begins with as many as the chain remembers
-    requests: they determine the reader's state. One of `both` begins with two, unless this reader never asked before:
-    the first request may repeat one whose query already went out, so it does not count as ON. `reader` is the reader's
-    state of the chain after the newest drawn request.
+    `sent` of the steps so far have asked for something: servers number those alone. `owed` counts the next steps that
+    ask for everything. A journal of `past` begins with as many as the chain remembers requests: they determine the
+    reader's state. One of `both` begins with two, unless this reader never asked before: the first request may repeat
+    one whose query already went out, so it does not count as ON. `reader` is the reader's state of the chain after the
+    newest drawn request.
     """
 
     step: int = 0
+    sent: int = 0
     last: int | None = None
     lag: int = 0
     reader: int | None = None
@@ -77,6 +82,11 @@ class State:
     owed: int = 1
     rounding: float = 0.0
     pending: Pending | None = None
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a query that asks for something was drawn, and is not answered."""
+        return self.pending is not None and bool(self.pending.query)
 
     @property
     def answered(self) -> State:
@@ -90,7 +100,8 @@ class State:
     def from_dict(cls, data: dict[str, Any]) -> State:
         pending = data["pending"]
         if pending is not None:
-            pending = Pending(**{**pending, "query": tuple(pending["query"]), "held": tuple(pending["held"])})
+            lists = {name: tuple(value) for name, value in pending.items() if isinstance(value, list)}
+            pending = Pending(**{**pending, **lists})
         return cls(**{**data, "pending": pending})
 
 
@@ -178,12 +189,13 @@ def begin_past(
     randbelow: RandBelow = secrets.randbelow,
     anew: bool = False,
     full: bool = False,
+    spared: Query = (),
 ) -> Begun:
     """Draw the query of a step of the promise `past` or `all`. Unless it is the full set, it needs `prepared`.
 
     `anew`: a request before this one may be missing, or this one may repeat it. Then the reader's state is forgotten,
     and as many full sets are owed as in a new journal: one for each request that the chain remembers.
-    `full`: the step is made ON, whatever was asked.
+    `full`: the step is made ON, whatever was asked. The `spared` sources are left out of a full set.
     """
     chain = public.habits.chain
     if anew:
@@ -193,7 +205,8 @@ def begin_past(
     reader = request if state.reader is None else int(chain.step[state.reader, request])
     if everything:
         name = ANEW if anew else FULL_SET
-        pending = Pending(request, None, True, private, 0, tuple(range(chain.n)), name, 0.0)
+        query = tuple(source for source in range(chain.n) if source not in spared)
+        pending = Pending(request, None, True, private, 0, query, name, 0.0, spared=spared)
         after = public.after_everything(state.reader, request, private)
         return Begun(replace(state, pending=pending, reader=reader), pending, (), after)
     if prepared is None or prepared.candidates != public.state.candidates or state.reader is None:
@@ -212,6 +225,7 @@ def finish(state: State) -> State:
     counts = done.private and state.owed <= 1
     return State(
         step=state.step + 1,
+        sent=state.sent + bool(done.query),
         last=done.request if counts else state.last,
         lag=done.lag,
         reader=state.reader,

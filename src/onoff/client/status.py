@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -12,7 +13,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from onoff.client.disk import Step, check_is_journal, connect_to_read, explain_errors, newest_chain, read_meta
+from onoff.client.cache import Copy
+from onoff.client.disk import (
+    Step,
+    check_is_journal,
+    connect_to_read,
+    explain_errors,
+    last_on_wire,
+    newest_chain,
+    read_meta,
+)
 from onoff.client.habits import HabitsStatus, chain_of_row, read_public
 from onoff.client.memory import Memory
 from onoff.client.message import is_failing, newest_failure
@@ -90,7 +100,7 @@ class Status:
 
     Both are None until a request counts as ON, and while every query is the full set. `chain` is the chain in use, and
     `habits` says how it was made; None with "both". `stated` is the chain that the journal was made with, None if it
-    was made without one.
+    was made without one. `private_until` is the end of a private window.
     """
 
     journal: Account
@@ -99,6 +109,7 @@ class Status:
     habits: HabitsStatus | None = None
     plan: Plan | None = None
     law: StepLaw | RaceStep | None = None
+    private_until: float | None = None
 
 
 @contextmanager
@@ -171,14 +182,32 @@ def has_pending(path: Path, chain: str | None) -> bool | None:
     return found.state.pending is not None
 
 
+def private_until(path: Path, n: int) -> float | None:
+    """Until when requests for n sources are no steps: everything is asked for, and every copy is fresh.
+
+    In seconds since 1970; None if the next request is a step.
+    """
+    if not path.exists():
+        return None
+    with suppress(OnoffError, OSError), _open_snapshot(path) as (database, found):
+        moment, copies = time.time(), [Copy(**row) for row in read_rows(database, "copies")]
+        fresh = [copy.until for copy in copies if copy.is_fresh(moment)]
+        if found.public["habits"]["stage"] == "all" and not found.state.is_asking and len(fresh) == n:
+            return min(fresh)
+    return None
+
+
+def window_words(until: float) -> str:
+    """Say what a private window is."""
+    return f"everything that you read until {datetime.fromtimestamp(until):%H:%M:%S} is private and costs nothing"
+
+
 def last_end(path: Path) -> float | None:
-    """When the newest finished step of a journal ended, in seconds since 1970; None if that cannot be told."""
+    """When a journal's last step on the wire ended, in seconds since 1970; None if that cannot be told."""
     if not path.exists():
         return None
     with suppress(sqlite3.Error, ValueError, LookupError), closing(connect_to_read(path)) as database:
-        newest = "WHERE step >= (SELECT MAX(step) - 1 FROM steps)"  # one may be pending
-        ends = [row.ended for row in map(Step.of_row, read_rows(database, "steps", newest)) if row.ended is not None]
-        return max(ends, default=None)
+        return last_on_wire(database)
     return None
 
 
@@ -193,7 +222,8 @@ def status(path: Path, chain: Chain | str | Path | None = None, plans: str | Pat
         after = found.state.answered
         law = None if after.owed or found.failing or public.asks_for_all(private=False) else public.state.prepare()
         stated = known if found.memory.learning is None else None
-        return Status(found, public.habits.chain, stated, HabitsStatus.of(public.habits), law=law)
+        about = HabitsStatus.of(public.habits)
+        return Status(found, public.habits.chain, stated, about, law=law, private_until=private_until(path, known.n))
     after = found.state.answered
     if after.last is None or found.failing:
         return Status(found, known, known)

@@ -110,6 +110,15 @@ class SyncClient(LoopThread[Client]):
         return self._inner.chain.names
 
     @property
+    def private_until(self) -> float | None:
+        """As `Client.private_until`."""
+
+        async def look() -> float | None:
+            return self._inner.private_until
+
+        return self.wait(look())
+
+    @property
     def habits(self) -> HabitsStatus | None:
         """As `Client.habits`."""
 

@@ -36,7 +36,7 @@ _STALE = (
     "This journal was restored or copied: another query was already made for this step of its stream, or a later step. "
     "Start a new journal."
 )
-Answer = tuple[list[bytes], bytes]  # frames, and their media type
+Answer = tuple[list[bytes], bytes, bytes]  # frames, their media type and their Cache-Control
 _NO_STORE = {"Cache-Control": "no-store"}
 # Set before the worker processes start: they add up their counts in files there.
 SHARED_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
@@ -47,7 +47,8 @@ _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 class Settings:
     """An operator's decisions, in one value that can be handed to other processes.
 
-    `publishers` and `readers` are hashes of tokens; no readers' token means that anyone may read.
+    `publishers` and `readers` are hashes of tokens; no readers' token means that anyone may read. A message
+    counts as the newest for `fresh` seconds.
     """
 
     store: str
@@ -55,6 +56,7 @@ class Settings:
     publishers: tuple[bytes, ...] = ()
     readers: tuple[bytes, ...] = ()
     transcript: Path | None = None
+    fresh: float = 0.0
 
 
 class Metrics:
@@ -95,6 +97,8 @@ class Application(Starlette):
         self._board = Board(open_store(settings.store, self._catalogue, create=False))
         self._streams = open_streams(settings.store)
         self._metrics = Metrics()
+        # Alike in every answer to a query: it must not tell what was asked for, or when something was published.
+        self._keep = b"private, max-age=%d" % settings.fresh if settings.fresh else b"no-store"
         self._direct = {("POST", QUERY): self._answer, ("GET", CATALOGUE): self._describe}
         routes: list[BaseRoute] = [
             Route(QUERY, self._health, methods=["POST"]),  # these two are for 405 to other methods alone
@@ -144,7 +148,7 @@ class Application(Starlette):
         frames = snapshot.answer(query.sources, query.held)
         self._metrics.frames.inc(len(query.sources))
         self._metrics.seconds.observe(time.perf_counter() - began)
-        return frames, b"application/octet-stream"
+        return frames, b"application/octet-stream", self._keep
 
     async def _admit(self, query: QueryMessage, body: bytes) -> None:
         """Refuse what only a copied journal can ask, before it is recorded or answered.
@@ -166,7 +170,7 @@ class Application(Starlette):
 
     async def _describe(self, headers: Headers, _: Scope, __: Receive) -> Answer:
         self._admit_reader(headers)
-        return [self._catalogue.document], b"application/json"
+        return [self._catalogue.document], b"application/json", b"no-store"
 
     async def _publish_message(self, request: Request) -> Response:
         """Publish one message: the body."""

@@ -277,13 +277,14 @@ async def read_body(receive: Receive, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-async def send_answer(send: Send, frames: Sequence[bytes], kind: bytes) -> None:
-    """Send these frames, joined, in this media type. Cut off an answer that is not read in time.
+async def send_answer(send: Send, frames: Sequence[bytes], kind: bytes, keep: bytes) -> None:
+    """Send these frames, joined, in this media type, with this Cache-Control.
 
-    Until then the answer keeps its frames, even those that later rounds replaced.
+    An answer that is not read in time is cut off. Until then it keeps its frames, even those that later
+    rounds replaced.
     """
     size = sum(map(len, frames))
-    headers = [(b"content-type", kind), (b"cache-control", b"no-store"), (b"content-length", b"%d" % size)]
+    headers = [(b"content-type", kind), (b"cache-control", keep), (b"content-length", b"%d" % size)]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     if size <= WHOLE:
         await send({"type": "http.response.body", "body": b"".join(frames)})

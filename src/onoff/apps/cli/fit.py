@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ import typer
 from onoff.apps.cli.options import PLAN, AsJson, LogFormat, OneUser, SourceColumn, TimeColumn, TimeFormat, UserColumn
 from onoff.apps.cli.output import note, plain_data, print_json, print_table
 from onoff.apps.terminal import interrupt_on_signals, progress
+from onoff.durations import parse_duration
 from onoff.errors import FOUND, ChainError, LogError, OnoffError
 from onoff.text import plain
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 HEAD = 4096  # bytes, in which a chain file says what it is
 ROUNDED = 0.01  # the sum of a row of rounded digits is not further from 1
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def register(app: typer.Typer) -> None:
@@ -79,7 +78,7 @@ def fit(
     """
     from onoff.logs.fit import fit as fit_log
 
-    pause = None if gap is None else parse_gap(gap)
+    pause = None if gap is None else parse_duration(gap)
     _check_out(out, force, memory)
     given = _read_chain(log[0]) if len(log) == 1 else None
     if given is not None:
@@ -124,14 +123,6 @@ def _check_out(out: Path, force: bool, memory: str) -> None:
     check_file(out)
     if out.exists() and not force:
         raise LogError(f"{out}: exists already: give another name, or --force to overwrite it")
-
-
-def parse_gap(text: str) -> float:
-    """Convert `30m`, `2h`, `1d`, `90` to seconds."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)\s*", text)
-    if match is None or float(match[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is not a length of time: write 30m, 2h, 1d or a number of seconds")
-    return float(match[1]) * UNITS[match[2]]
 
 
 def _read_chain(file: Path) -> dict[str, Any] | None:

@@ -98,7 +98,7 @@ Promise = Annotated[
     str | None,
     typer.Option(
         metavar="all|past|both",
-        help="For a new journal, which keeps it. all: every request asks for everything that changed. "
+        help="For a new journal, which keeps it. all: every request asks for everything that is not fresh. "
         "past: what a request's own query and the queries before it tell is all that will ever be told about it; the "
         "query of a private request tells nothing. both: no query tells anything about requests made while ON or to "
         "come; an OFF request needs the next one (`get --next`; `play` has it in its file). By default both for "
@@ -136,6 +136,13 @@ Cache = Annotated[
     typer.Option(
         metavar="SIZE",
         help="Room for messages that are kept, and downloaded again only if newer (default 64MiB; 0 keeps none).",
+    ),
+]
+Fresh = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="How long messages count as the newest, at least, in a new journal (promise all): 30s, 5m; at most 1h.",
     ),
 ]
 Keep = Annotated[

@@ -17,7 +17,17 @@ import typer
 
 from onoff import errors
 from onoff.apps.cli import options
-from onoff.apps.cli.output import advise, amount, command_for, detail, note, note_new, note_planner, print_json, size
+from onoff.apps.cli.output import (
+    advise,
+    amount,
+    command_for,
+    detail,
+    note,
+    note_new,
+    note_planner,
+    print_json,
+    size,
+)
 from onoff.files import check_file, error_sentence, explain_reading, read_text, write_atomically
 from onoff.text import plain_text
 
@@ -77,6 +87,7 @@ def get(
     record: options.Record = None,
     plans: options.Plans = None,
     cache: options.Cache = None,
+    fresh: options.Fresh = None,
     keep: options.Keep = None,
     user_agent: options.UserAgent = None,
     delay: options.Delay = 0.05,
@@ -99,8 +110,8 @@ def get(
         promise = "both"  # who begins a journal with --next knows the next request
     client = connect(
         chain, server=server, urls=urls, journal=journal, promise=promise, sensitive=options.parse_sources(sensitive),
-        record=record, plans=plans, cache=cache, keep=keep, token=os.environ.get(options.TOKEN), delay=delay,
-        relearn=relearn, user_agent=user_agent,
+        record=record, plans=plans, cache=cache, fresh=fresh, keep=keep, token=os.environ.get(options.TOKEN),
+        delay=delay, relearn=relearn, user_agent=user_agent,
         deadline=deadline, background=background, lasting=True, ahead=False,
     )  # fmt: skip
     for name in filter(None, (source, next)) if client.knows_sources else ():
@@ -156,7 +167,7 @@ def resume(
     if found is None:
         raise errors.NothingPending("nothing is pending, and no message has arrived yet", step=kept.state.step)
     row = found[1]
-    if not pending and not last:
+    if row is not None and not pending and not last:
         assert row.request is not None, "the newest step is not erased"
         wanted = client.chain.names[row.request]
         error = errors.NothingPending("nothing is pending: ask for what you want", step=kept.state.step, last=wanted)
@@ -174,8 +185,8 @@ def resume(
 
 async def _fetch(
     client: Client, request: Callable[[Client], Awaitable[Message]]
-) -> tuple[Message | errors.SourceError, Step]:
-    """Make a request, and read its step from the journal whether there is a message or not.
+) -> tuple[Message | errors.SourceError, Step | None]:
+    """Make a request, and read its step from the journal, if it was one, whether there is a message or not.
 
     Until the connection is closed nothing depends on which of the two it is.
     """
@@ -190,7 +201,10 @@ async def _fetch(
         row = next(client.journal.steps(since=before), None)
         if row is None and isinstance(message, errors.SourceError):  # a failure that the journal knew
             raise message
-        assert row is not None, "a message is that of a step"
+        if client.private_until is not None:
+            from onoff.client.status import window_words
+
+            detail(window_words(client.private_until))
         return message, row
 
 
@@ -295,7 +309,9 @@ async def _play(
         return PlayResult(file, len(items), len(steps), words, Totals.of(client.journal.steps())), steps
 
 
-def _deliver(message: Message | errors.SourceError, row: Step, client: Client, out: Path | None, as_json: bool) -> None:
+def _deliver(
+    message: Message | errors.SourceError, row: Step | None, client: Client, out: Path | None, as_json: bool
+) -> None:
     """Write the message where it was wanted, and add notes about it.
 
     Raises `SourceError` if there is none, or nothing was published yet: a script must not take nothing for an empty
@@ -303,12 +319,14 @@ def _deliver(message: Message | errors.SourceError, row: Step, client: Client, o
     """
     from onoff.client.status import snapshot
 
-    kept = snapshot(client.path) if row.made_private else None  # `client` itself may never have been open
-    if kept is not None and kept.public["habits"]["stage"] == "known":
+    # `client` itself may never have been open.
+    kept = snapshot(client.path) if row is not None and row.made_private else None
+    if row is not None and kept is not None and kept.public["habits"]["stage"] == "known":
         without = "no --next was given, and the query must hide the next request"
         early = "the first requests of a journal, and those after a lost request or a failed source, always are"
         note(f"this request was made ON: {without if kept.promise == 'both' and row.next is None else early}")
-    log_step(row, client.chain.names)
+    if row is not None:
+        log_step(row, client.chain.names)
     if isinstance(message, errors.SourceError):
         raise message
     if message.error is not None:
@@ -332,11 +350,12 @@ def _deliver(message: Message | errors.SourceError, row: Step, client: Client, o
         raise errors.OnoffError(words) from error
 
 
-def message_data(message: Message, row: Step, file: Path | None) -> dict[str, object]:
+def message_data(message: Message, row: Step | None, file: Path | None) -> dict[str, object]:
     """Data of `onoff get --json`: the message, and what its step took.
 
     `body` is text if `encoding` is "utf-8", and else base64; both are None if the message was written to `file`.
-    `query` is the set that was asked for, `cost` its expected cost by the law, `bytes` all that arrived.
+    `query` is the set that was asked for, `cost` its expected cost by the law, `bytes` all that arrived: nothing, and
+    null, for a request that was no step. `age` is for how many seconds the client has held the message.
     """
     encoding, body = None, None
     if file is None:
@@ -345,7 +364,7 @@ def message_data(message: Message, row: Step, file: Path | None) -> dict[str, ob
         except UnicodeDecodeError:
             encoding, body = "base64", base64.b64encode(message.body).decode()
     about = {name: value for name, value in vars(message).items() if name not in ("error", "body")}
-    took = {name: getattr(row, name) for name in ("lag", "plan", "cost", "bytes", "attempts")}
+    took = {name: getattr(row, name, None) for name in ("lag", "plan", "cost", "bytes", "attempts")}
     return {**about, **took, "length": len(message.body), "encoding": encoding, "body": body, "file": file}
 
 

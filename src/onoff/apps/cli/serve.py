@@ -12,6 +12,7 @@ import typer
 
 from onoff.apps.cli.options import SERVE
 from onoff.apps.cli.output import note
+from onoff.durations import parse_fresh
 from onoff.errors import OnoffError, StoreUnavailable
 from onoff.files import check_file, read_text
 from onoff.wire import Catalogue
@@ -54,6 +55,9 @@ def serve(
         typer.Option(metavar="FILE", help=f"Hashes of readers' tokens (or in ${READERS}); without them all may read."),
     ] = None,
     transcript: Annotated[Path | None, typer.Option(metavar="FILE", help="Append each query as a JSON line.")] = None,
+    fresh: Annotated[
+        str, typer.Option(metavar="TIME", help="For how long an answer counts as the newest: 30s, 5m; at most 1h.")
+    ] = "0",
     request_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds in which a request must arrive.")] = 10.0,
 ) -> None:
     """Serve the latest message of each source; stop with Ctrl-C or SIGTERM.
@@ -66,6 +70,7 @@ def serve(
     from onoff.server.store.streams import open_streams
     from onoff.server.transcript import Transcript
 
+    seconds_fresh = parse_fresh(fresh)
     target = _target(store)
     if transcript is not None:  # a path that cannot be written is the operator's error, not the workers'
         Transcript(transcript)
@@ -83,6 +88,7 @@ def serve(
             publishers=_hashes(publishers, PUBLISHERS),
             readers=_hashes(readers, READERS),
             transcript=transcript.absolute() if transcript is not None else None,
+            fresh=seconds_fresh,
         )
         if not settings.publishers and watch is None:
             note("there are no publishers' tokens and no directory to watch: nothing can be published")

@@ -57,10 +57,11 @@ def status(
 def status_data(found: Status, following: Following | None) -> dict[str, object]:
     """Data of `onoff status --json`.
 
-    `lag` counts steps since privacy was last ON, None before a request has counted as ON; the next `full` requests ask
-    for everything, in any case. `next` is what the next request costs in messages, ON and OFF, and the least that any
-    law needs. `keep` says for how many steps or days requests are kept, None for ever. `habits` says how the chain came
-    about (`onoff.client.habits.HabitsStatus`). `refuted` says that the requests do not follow the chain, if it has no
+    `lag` counts steps since privacy was last ON, None before a request has counted as ON; the next `full` requests
+    ask for everything, in any case. `private_until` is the end of a private window, in seconds since 1970. `next`
+    is what the next request costs in messages, ON and OFF, and the least that any law needs. `keep` says for how
+    many steps or days requests are kept, None for ever. `habits` says how the chain came about
+    (`onoff.client.habits.HabitsStatus`). `refuted` says that the requests do not follow the chain, if it has no
     fuse; `following` says why.
     """
     state, names = found.journal.state, found.chain.names
@@ -75,6 +76,7 @@ def status_data(found: Status, following: Following | None) -> dict[str, object]
         "steps": state.step,
         "lag": after.lag if started else None,
         "full": after.owed,
+        "private_until": found.private_until,
         "pending": None if pending is None else {"source": names[pending.request], "query": asked},
         "announced": None if after.announced is None else names[after.announced],
         "next": {"on": float(found.chain.n), "off": law and law.cost, "lower_bound": _least(found)},
@@ -104,6 +106,7 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
     `journal` is named in the advice, if it is not the usual one.
     """
     from onoff.client.connect import default_journal
+    from onoff.client.status import window_words
 
     if following is not None and following.refuted:
         print("WARNING: the requests of this journal DO NOT FOLLOW its chain. All that is promised is relative to it.")
@@ -112,6 +115,8 @@ def print_status(found: Status, following: Following | None = None, journal: Pat
     print_promise(found.journal.promise, [names[source] for source in found.journal.sensitive], found.chain.n)
     if found.habits is not None:
         print(f"habits: {found.habits.words(journal or default_journal())}")
+    if found.private_until is not None:
+        print(window_words(found.private_until))
     print(f"steps finished: {state.step}")
     after = state.answered  # the next request is made in this state
     if state.pending is not None:

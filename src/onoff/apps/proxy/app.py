@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
+from datetime import datetime
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qs, unquote_to_bytes
@@ -50,7 +51,9 @@ class Application:
             return text_response(*turned_away)
         response, habits = await self._answer(request), self._queue.client.habits
         assert habits is not None, "a proxy keeps a promise that needs no announcement"
-        response.headers["onoff-privacy"] = f"{self._queue.client.journal.promise}; {habits.brief}; see /"
+        until = self._queue.client.private_until
+        window = "" if until is None else f"; private until {datetime.fromtimestamp(until):%H:%M:%S}"
+        response.headers["onoff-privacy"] = f"{self._queue.client.journal.promise}; {habits.brief}{window}; see /"
         return response
 
     async def _answer(self, request: Request) -> Response:

@@ -82,7 +82,13 @@ async def message_response(message: Message, method: str, held: list[str], broke
         return text_response(status, f"{message.error} {words}".rstrip())
     tag = await asyncio.to_thread(_tag, status, kind, message.body)
     made = "on" if message.private else "off"
-    headers = {**GUARD, "etag": tag, "onoff-step": str(message.step), "onoff-status": made}
+    headers = {
+        **GUARD,
+        "etag": tag,
+        "age": str(int(message.age)),
+        "onoff-step": str(message.step),
+        "onoff-status": made,
+    }
     if status == 200 and _holds(held, tag):
         return Response(status_code=304, headers=headers)
     if kind is not None:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from onoff.client.habits import HabitsStatus
 from onoff.client.promises import PROMISES, SENSITIVE
 from onoff.client.queue import RequestQueue
-from onoff.client.status import Account, Totals
+from onoff.client.status import Account, Totals, window_words
 from onoff.text import plain
 
 STYLE = (Path(__file__).parents[1] / "page" / "static" / "page.css").read_text(encoding="utf-8")
@@ -119,6 +119,8 @@ def _describe_leak(found: Account, n: int) -> list[str]:
 def _costs(queue: RequestQueue, found: Account) -> list[str]:
     n, pending = queue.client.chain.n, ", and a step is not finished" if found.state.pending is not None else ""
     waiting = f"<p>{queue.waiting} requests wait{pending}.</p>"
+    if queue.client.private_until is not None:
+        waiting += f"<p>Now {window_words(queue.client.private_until)}.</p>"
     return [f"<h3>Today</h3>{_cost(found.today, n)}<h3>Since the beginning</h3>{_cost(found.totals, n)}", waiting]
 
 

@@ -26,6 +26,9 @@ class Content:
     words of the transport; later queries name it to get a newer body only. None if the server cannot be asked so.
     `unchanged`: the server says that this version is still the newest. Then body, type and version are those that the
     client holds, and are not here. `size` is how many bytes of the answer are for the source.
+
+    `fresh` is for how many seconds after the query left the server's answer counts as the newest, at most an hour; 0
+    if it says nothing. None: never, whatever the reader says. That is a failure, or what must not be stored.
     """
 
     status: int
@@ -35,6 +38,7 @@ class Content:
     version: str | None = None
     unchanged: bool = False
     size: int = 0
+    fresh: float | None = 0.0
 
 
 @dataclass(frozen=True)

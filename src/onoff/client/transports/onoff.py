@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from onoff.client.transports import Answer, Content
+from onoff.client.transports.freshness import freshness
 from onoff.client.transports.http import (
     ANSWER_LIMIT,
     DEADLINE,
@@ -95,7 +96,7 @@ class OnoffTransport:
         kind = {"Content-Type": "application/json"}
         limit = max(catalogue.frame_length * len(sources), PROBLEM_LIMIT)
         async with within(self._deadline):
-            status, answer, _ = await self._http.read("POST", f"{self.url}/v1/query", limit, body, kind)
+            status, answer, headers = await self._http.read("POST", f"{self.url}/v1/query", limit, body, kind)
         if status == 409 and STALE in answer:
             raise StaleStep(
                 f"{self.url} has answered another query for step {step} of this stream: the journal was restored from "
@@ -109,21 +110,22 @@ class OnoffTransport:
             raise Unavailable(f"{self.url}: {error}") from None
         if any(frame.round < held for frame, held in zip(frames, rounds, strict=True)):  # of any member, wanted or not
             log.warning("%s has older messages than it sent before: its store was emptied or restored", self.url)
-        contents = (_content(frame, version, catalogue) for frame, version in zip(frames, versions, strict=True))
+        fresh = freshness(headers) or 0.0  # no-store is for caches on the way: a client holds messages in any case
+        contents = (_content(frame, version, catalogue, fresh) for frame, version in zip(frames, versions, strict=True))
         return Answer(tuple(contents), len(answer))
 
     async def close(self) -> None:
         await self._http.close()
 
 
-def _content(frame: Frame | Unchanged, held: tuple[int, bytes], catalogue: Catalogue) -> Content:
+def _content(frame: Frame | Unchanged, held: tuple[int, bytes], catalogue: Catalogue, fresh: float) -> Content:
     """What a frame says. One that calls something unchanged which is not what is held is the failure of its source."""
     if isinstance(frame, Frame):
         version = f"{frame.round} {frame.tag.hex()}" if frame.round else None
-        return Content(200, frame.message, frame.round, version=version, size=catalogue.frame_length)
+        return Content(200, frame.message, frame.round, version=version, size=catalogue.frame_length, fresh=fresh)
     if (frame.round, frame.tag) != held:
-        return Content(304, b"", frame.round, size=UNCHANGED_LENGTH)
-    return Content(200, b"", frame.round, unchanged=True, size=UNCHANGED_LENGTH)
+        return Content(304, b"", frame.round, size=UNCHANGED_LENGTH, fresh=None)
+    return Content(200, b"", frame.round, unchanged=True, size=UNCHANGED_LENGTH, fresh=fresh)
 
 
 def _version(text: str | None) -> tuple[int, bytes]:

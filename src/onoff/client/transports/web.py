@@ -31,7 +31,8 @@ from typing import Any
 
 import httpx
 
-from onoff.client.transports import Answer, Content
+from onoff.client.transports import Answer, Content, fails
+from onoff.client.transports.freshness import freshness, is_storable
 from onoff.client.transports.http import (
     ANSWER_LIMIT,
     DEADLINE,
@@ -210,9 +211,10 @@ class HttpTransport:
             return _failure(BROKEN, str(error))
         self._origins.note_rest(origin, reply.status, reply.headers)
         if reply.status == 304 and held is not None:
-            return Content(200, b"", unchanged=True)
+            return Content(200, b"", unchanged=True, fresh=freshness(reply.headers))
         version = version_of(reply.headers) if reply.status == 200 else None
-        return Content(reply.status, body, None, type_of(reply.headers), version, size=len(reply.body))
+        fresh = None if fails(reply.status) else freshness(reply.headers)
+        return Content(reply.status, body, None, type_of(reply.headers), version, size=len(reply.body), fresh=fresh)
 
     async def _ask(self, url: str, limit: int, held: str | None) -> Reply:
         try:
@@ -225,7 +227,7 @@ class HttpTransport:
 
 def _failure(status: int, words: str) -> Content:
     """A failure: its status, and what was wrong in words."""
-    return Content(status, f"{words}\n".encode(), content_type="text/plain")
+    return Content(status, f"{words}\n".encode(), content_type="text/plain", fresh=None)
 
 
 async def _decode(reply: Reply, limit: int) -> bytes:
@@ -259,8 +261,7 @@ def version_of(headers: httpx.Headers) -> str | None:
     the body was sent in a later one (RFC 9110, 8.8.2.2), or a change in the rest of that second would never be seen.
     What must not be stored (RFC 9111, 5.2.2.5) has no version.
     """
-    directives = re.split(r"[,=\s]+", headers.get("cache-control", "").lower())
-    if "no-store" in directives:
+    if not is_storable(headers):
         return None
     tag = headers.get("etag", "")
     if ETAG.fullmatch(tag):
