@@ -138,6 +138,7 @@ def test_a_query_has_everything_but_what_is_fresh_whoever_is_wanted(world, clock
             assert message.query == tuple(NAMES[source] for source in expected)
             open_window = all(begin <= clock.now < end for begin, end in copies.values())
             assert client.private_until == (min(end for _, end in copies.values()) if open_window else None)
+            assert client.private_until == status.private_until(client.path)
             assert (client.journal.state.step, client.journal.state.sent) == (steps, sent)
 
     use(world, run, fresh=owner)
