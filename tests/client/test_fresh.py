@@ -29,7 +29,7 @@ from onoff.client.promises import Past
 from onoff.client.protocol import Begun, Pending, finish
 from onoff.client.transports import Answer, Content
 from onoff.client.transports.http import Connections
-from onoff.errors import JournalError, NothingPending, OnoffError, SourceError, Unavailable
+from onoff.errors import JournalError, NothingPending, OnoffError, PendingRequest, SourceError, Unavailable
 from onoff.wire import parse_query
 from proxykit import proxied
 from recordingserver import OnoffOrigin, RecordingServer, Reply, VersionedOrigin, reply
@@ -138,6 +138,7 @@ def test_a_query_has_everything_but_what_is_fresh_whoever_is_wanted(world, clock
             assert message.query == tuple(NAMES[source] for source in expected)
             open_window = all(begin <= clock.now < end for begin, end in copies.values())
             assert client.private_until == (min(end for _, end in copies.values()) if open_window else None)
+            assert client.private_until == status.private_until(client.path)
             assert (client.journal.state.step, client.journal.state.sent) == (steps, sent)
 
     use(world, run, fresh=owner)
@@ -490,6 +491,24 @@ def test_a_clock_that_was_set_back_ends_the_window_and_set_forth_again_goes_on_w
     assert use(world, run) == (NAMES, BEGIN + 59, NAMES)
 
 
+def test_while_a_query_is_not_answered_there_is_no_window_though_the_clock_was_set_back_into_one(world, clock):
+    says(world, [MAX_AGE])
+
+    async def run(client):
+        await client.get("news")
+        clock.now += 60
+        honest = world.server.respond
+        await cut_off(world, client, "sports")
+        world.server.respond = honest
+        clock.now -= 30
+        assert client.journal.fresh(clock.now) == FULL
+        assert client.private_until is None is status.private_until(client.path)
+        with pytest.raises(PendingRequest):
+            await client.get("news")
+
+    use(world, run, attempts=1)
+
+
 # Requests that were decided on.
 
 
@@ -502,6 +521,7 @@ def test_decided_requests_in_a_window_are_silent_steps(world, clock, no_connecti
         clock.now += 5
         found = [message async for message in client.play([("sports", ON), ("news", False), ("news", ON)])]
         clock.now += 1
+        assert client.journal.ended == BEGIN
         return found, client.journal.state, client.last()
 
     found, state, (last, step) = use(world, run)
@@ -509,6 +529,7 @@ def test_decided_requests_in_a_window_are_silent_steps(world, clock, no_connecti
         (BODIES["sports"], 5, 1), (BODIES["news"], 5, 2), (BODIES["news"], 5, 3),
     ]  # fmt: skip
     assert (state.step, state.sent) == (4, 1)
+    assert status.last_end(world.directory / "journal") == BEGIN  # from there points of the clock are counted
     assert (last.body, last.age, step.query, step.spared) == (BODIES["news"], 6, (), FULL)
 
 
