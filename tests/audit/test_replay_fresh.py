@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
+import random
+import time
+from contextlib import suppress
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+from clientkit import NAMES, cut_off
 from clikit import call as command
 from forgery import forged
-from onoff import Chain
+from onoff import Chain, connect
+from onoff.audit.log import Exhibits, audit_log
 from onoff.client.journal import Journal
+from onoff.client.laws import maker
 from onoff.client.promises import Past
-from replaykit import PAST, life
+from onoff.errors import NothingPending
+from onoff.model.chain import UnknownChain
+from recordingserver import reply
+from replaykit import PAST, life, write_lines
 from sampling import LONG
 
 HONEST = 20 if LONG else 2  # streams of each mode
@@ -189,3 +199,42 @@ def test_the_attack_knows_the_set_of_each_step_although_silent_ones_have_no_numb
     assert found.word == "PASSED"
     assert sum(not step.query for step in steps) > 5
     assert found.attack.private.requests == sum(step.lag == 0 for step in steps)
+
+
+def test_a_whole_client_beside_the_log_of_its_server_passes(own, monkeypatch):
+    """With windows, steps that were decided on, a cut-off query, restarts and a clock that is wrong at times."""
+    rng, clock = random.Random(1), [1.8e9]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    honest = own.server.respond
+
+    def respond(request):
+        if request.method == "GET":
+            return honest(request)
+        age = f"Cache-Control: max-age={rng.choice([0, 30, 100])}"
+        return reply(b"".join(own.origin.frames(request)), headers=[age])
+
+    async def run(cut):
+        async with connect(**own.address(), journal=journal, promise="all", fresh="20s", delay=0.0) as client:
+            with suppress(NothingPending):
+                await client.resume()
+            for _ in range(6):
+                clock[0] += rng.choice(ANY_PACE)
+                await client.get(rng.choice(NAMES))
+                async for _ in client.play([(rng.choice(NAMES), True)] * rng.randint(0, 2)):
+                    clock[0] += rng.choice([0, 10])
+            if cut and client.private_until is None:
+                await cut_off(own, client, rng.choice(NAMES))
+
+    journal, log = own.directory / "journal", own.directory / "log"
+    for cut in (True, False, True, True, False):
+        own.server.respond = respond
+        asyncio.run(run(cut))
+    own.server.wait_closed()
+    queries = [json.loads(one.body) for one in own.server.requests if one.method == "POST"]
+    told = ("stream", "step", "sources", "held")
+    lines = [{"time": t, "client": "here", **{name: one[name] for name in told}} for t, one in enumerate(queries)]
+    write_lines(log, [{"catalogue": list(NAMES)}, *lines])
+    found = audit_log(UnknownChain(NAMES), log, Exhibits({}, None, None, maker()), journal)
+    assert (found.word, found.verdict.unchecked) == ("PASSED", ()), str(found.verdict)
+    assert found.verdict.steps > len({one["step"] for one in queries}) + 5  # the others were silent
+    assert len(queries) > len({one["step"] for one in queries})  # some came twice
