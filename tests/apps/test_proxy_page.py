@@ -113,7 +113,7 @@ def test_the_page_names_the_promise_the_sensitive_sources_and_the_state_of_the_f
     walk = [(NAMES[i * i % 5], OFF) for i in range(51)] + [(NAMES[i % 5], OFF) for i in range(60)]
     blown = page_after(web, walk, "learned", None, promise=None)
     assert re.search(r'class="loud">Your requests DO NOT FOLLOW the chain \(a better model gains [1-9]\.', blown)
-    assert "Every request asks for everything that changed" in page_after(web, FULL, "all", None, promise="all")
+    assert "Every request asks for everything that is not fresh" in page_after(web, FULL, "all", None, promise="all")
 
 
 @pytest.fixture(scope="module")

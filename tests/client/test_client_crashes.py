@@ -158,7 +158,8 @@ def test_killed_before_and_after_every_action(server, driver, chain_file, tmp_pa
         check_end(server, order)
     check_end(server, order)
     actions = result["actions"]
-    assert 0 < deadly - len(actions) <= STRIDE
+    # A run may note fewer laws than the one that was killed last: its draws are its own.
+    assert 0 < deadly - len(actions) <= STRIDE + len(ITEMS) * ("record" in order)
     assert actions.count("rename") == 1
     assert actions.count("commit schema") == 1
     assert "open" in actions[: actions.index("commit schema")]

@@ -236,8 +236,10 @@ def test_a_web_server_that_lies_about_versions_learns_nothing(web, lie, cache):
     paths = [request.path for request in web.server.requests]
     fails = lie in ("304 unasked", "304 to everything")  # a source of each set: then all are asked for
     once = [f"/{NAMES[source]}" for query in ASKED for source in (FULL if fails else query)]
-    # Bytes behind a 304 break the answer to the request after it. Then the whole set goes out again.
-    assert paths == once if lie != "304 and a body" else len(paths) > len(once)
+    # Bytes behind a 304 break the answer to the request after it: then the whole set goes out again. Who holds little
+    # calls a later 304 a failure: then all are asked for.
+    is_more = lie == "304 and a body" or (lie == "304 later" and cache == ROOM)
+    assert paths == once if not is_more else len(paths) > len(once)
 
 
 def test_a_304_that_was_not_asked_for_is_the_failure_of_its_source(web):

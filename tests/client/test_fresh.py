@@ -138,7 +138,7 @@ def test_a_query_has_everything_but_what_is_fresh_whoever_is_wanted(world, clock
             assert message.query == tuple(NAMES[source] for source in expected)
             open_window = all(begin <= clock.now < end for begin, end in copies.values())
             assert client.private_until == (min(end for _, end in copies.values()) if open_window else None)
-            assert client.private_until == status.private_until(client.path)
+            assert client.private_until == status.private_until(client.path, len(NAMES))
             assert (client.journal.state.step, client.journal.state.sent) == (steps, sent)
 
     use(world, run, fresh=owner)
@@ -502,7 +502,7 @@ def test_while_a_query_is_not_answered_there_is_no_window_though_the_clock_was_s
         world.server.respond = honest
         clock.now -= 30
         assert client.journal.fresh(clock.now) == FULL
-        assert client.private_until is None is status.private_until(client.path)
+        assert client.private_until is None is status.private_until(client.path, len(NAMES))
         with pytest.raises(PendingRequest):
             await client.get("news")
 
